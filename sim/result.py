@@ -1,0 +1,187 @@
+"""What a replay hands back: numpy columns per table. Names, order and meaning are fixed here for `sim`.
+
+`perf_db.tables` declares the same columns with units and meanings; an architecture test holds the two together.
+All columns are int64; -1 stands for "none" where a value may be absent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+# Status codes of requests.status.
+COMPLETED, REJECTED, UNFINISHED = 0, 1, 2
+STATUS_NAMES = ("completed", "rejected", "unfinished")
+
+# Reason codes of requests.reason.
+NO_REASON, PROMPT_AT_LIMIT, EXCEEDS_POOL = 0, 1, 2
+REASON_NAMES = ("", "prompt_reaches_max_model_len", "exceeds_kv_pool")
+
+# Kind codes of admissions.kind and chunks.kind.
+KIND_NEW, KIND_RESUMED, KIND_RUNNING = 0, 1, 2
+KIND_NAMES = ("new", "resumed", "running")
+
+REQUESTS = (
+    "request",  # index into the workload
+    "worker",
+    "dp_rank",
+    "arrival_ns",
+    "admitted_ns",  # start of the pass of the first admission, -1 none
+    "first_token_ns",  # -1 none
+    "second_token_ns",  # -1 none
+    "last_token_ns",  # -1 none
+    "end_ns",  # completion or rejection, -1 unfinished
+    "status",
+    "reason",
+    "prompt_tokens",
+    "requested_tokens",  # output asked for
+    "output_tokens",  # output made
+    "cached_tokens_first",  # prefix tokens found at the first admission, -1 never admitted
+    "cached_tokens_max",  # the most over its admissions, -1 never admitted
+    "n_admissions",
+    "n_preemptions",
+    "n_spans",
+)
+SPANS = (
+    "request",
+    "span_no",
+    "worker",
+    "dp_rank",
+    "first_pass",  # rank's pass number of the span's first token
+    "n_tokens",  # token i of the span was made in pass first_pass + i
+    "first_token_no",  # ordinal of its first token among the request's tokens, from 0
+)
+PASSES = (
+    "worker",
+    "dp_rank",
+    "pass_no",
+    "group_pass_no",
+    "chosen_ns",
+    "start_ns",
+    "prefill_ns",
+    "decode_ns",
+    "end_ns",  # when its results are visible: the slowest rank of the group
+    "n_prefill",  # np: requests computing prompt tokens
+    "prefill_tokens",  # Tp: prompt tokens computed
+    "prefill_kv_tokens",  # KVp: prompt tokens present before, summed over those requests
+    "n_decode",  # B
+    "decode_kv_tokens",  # KV: context summed over decoding requests, the newest token included
+    "scheduled_tokens",  # tokens computed, recomputed output included
+    "chunk_tokens",  # those computed by rows of `chunks`
+    "n_tokens",  # output tokens made
+    "n_continuing",  # requests that made a token in this pass and in the rank's pass before: weight of this pass's ITL
+    "n_admitted",
+    "n_preempted",  # at this choice, and at empty choices since the pass before
+    "n_completed",
+    "n_running",  # after the choice
+    "n_waiting",  # after the choice: fresh requests
+    "n_waiting_preempted",  # after the choice: preempted requests
+    "active_blocks",  # after the choice
+    "cached_blocks",  # after the choice: unreferenced blocks that can still be hit
+    "free_blocks",  # after the choice: anonymous blocks
+    "prefill_cell",  # performance grid cell of the lookup, -1 none
+    "decode_cell",
+)
+ADMISSIONS = (
+    "request",
+    "admission_no",
+    "worker",
+    "dp_rank",
+    "pass_no",
+    "chosen_ns",
+    "start_ns",  # start of the pass
+    "cached_tokens",
+    "kind",
+    "order_no",  # running order on the rank: later admissions stand behind earlier ones
+)
+CHUNKS = (  # request x pass where anything but a plain one-token decode was computed
+    "request",
+    "worker",
+    "dp_rank",
+    "pass_no",
+    "n_tokens",
+    "computed_before",
+    "prompt_tokens",  # how many of n_tokens are prompt
+    "kind",
+    "cached_tokens",  # at an admission, else -1
+)
+PRESSURE = (
+    "request",  # the victim
+    "worker",
+    "dp_rank",
+    "pass_no",  # pass being chosen (or the next one that runs, when this choice came out empty)
+    "chosen_ns",
+    "asker",  # request whose allocation failed
+    "blocks_released",
+    "tokens_lost",  # computed tokens the victim gave up
+    "n_running",  # after
+    "n_waiting",  # after, preempted ones included
+    "active_blocks",  # after
+)
+EVIDENCE = (
+    "phase",  # 0 prefill, 1 decode
+    "cell",
+    "extrapolated",  # 0/1
+    "n_lookups",
+    "total_ns",  # after speed-ups and rounding
+    "first_pass",  # global order is by (worker, dp_rank, pass_no); this is the rank pass of the first lookup
+    "min_x",
+    "max_x",
+    "min_y",
+    "max_y",
+)
+
+TABLES = {
+    "requests": REQUESTS,
+    "spans": SPANS,
+    "passes": PASSES,
+    "admissions": ADMISSIONS,
+    "chunks": CHUNKS,
+    "pressure": PRESSURE,
+    "evidence": EVIDENCE,
+}
+
+Columns = dict[str, np.ndarray]
+
+
+class Sink(Protocol):
+    """Receives finished rows, chunk by chunk, in a fixed order per table."""
+
+    def rows(self, table: str, columns: Columns) -> None:
+        """Take int64 columns of equal length; the arrays belong to the sink from now on."""
+
+
+class MemorySink:
+    """Keeps everything; `table(name)` concatenates."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[Columns]] = {name: [] for name in TABLES}
+
+    def rows(self, table: str, columns: Columns) -> None:
+        self._parts[table].append(columns)
+
+    def table(self, name: str) -> Columns:
+        parts = self._parts[name]
+        if not parts:
+            return {column: np.zeros(0, np.int64) for column in TABLES[name]}
+        return {column: np.concatenate([p[column] for p in parts]) for column in TABLES[name]}
+
+
+@dataclass
+class Outcome:
+    """Facts of a whole replay that are not rows.
+
+    Attributes:
+        end_ns: virtual time of the last event.
+        engine_ms: host time spent between requests in memory and results in memory; not part of any result digest.
+        latencies: derived columns needed for metrics without reading the tables back (see `sim.metrics`).
+    """
+
+    end_ns: int
+    engine_ms: float
+    n_passes: int
+    n_requests: int
+    peak_active_blocks: int
+    latencies: dict[str, np.ndarray] = field(default_factory=dict)

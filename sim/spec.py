@@ -1,0 +1,107 @@
+"""What the engine needs to know about one deployment. Already validated: `sim.config` makes these from a user's file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class FixedTiming:
+    """A constant per non-empty phase of a pass, ms."""
+
+    prefill_ms: float
+    decode_ms: float
+    kind: Literal["fixed"] = "fixed"
+
+
+@dataclass(frozen=True, slots=True)
+class PolynomialTiming:
+    """The built-in polynomial: prefill by new tokens, decode by the share of the KV pool in use."""
+
+    kind: Literal["polynomial"] = "polynomial"
+
+
+@dataclass(frozen=True, slots=True)
+class FlatTiming:
+    """One price per non-empty pass whatever it holds, ms. Used by recorded scheduler cases."""
+
+    pass_ms: float
+    kind: Literal["flat"] = "flat"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableTiming:
+    """Measured tables. Linear in new tokens for prefill, bilinear in (sum of contexts, mean context) for decode.
+
+    Both extrapolate linearly past their ends.
+
+    Attributes:
+        prefill_tokens: shape (p,), tokens, strictly increasing, p >= 2.
+        prefill_ms: shape (p,).
+        decode_kv_tokens: shape (k,), summed context of the decoding requests, strictly increasing, k >= 2.
+        decode_context: shape (c,), mean context in tokens, strictly increasing, c >= 2.
+        decode_ms: shape (k, c).
+    """
+
+    prefill_tokens: np.ndarray
+    prefill_ms: np.ndarray
+    decode_kv_tokens: np.ndarray
+    decode_context: np.ndarray
+    decode_ms: np.ndarray
+    kind: Literal["table"] = "table"
+
+
+Timing = FixedTiming | PolynomialTiming | FlatTiming | TableTiming
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """One pool of serving workers. Lengths in tokens, durations in ns unless the name says otherwise.
+
+    Attributes:
+        profile: whose behaviour is reproduced: "vllm" (vLLM's own scheduler) or "parity" (the reference simulator).
+        workers: replicas behind a round-robin router.
+        dp: attention-DP ranks per worker; they start passes together and wait for the slowest.
+        blocks: usable KV blocks of one rank.
+        max_num_seqs: most running requests on a rank.
+        max_batched_tokens: token budget of one pass.
+        max_model_len: longest sequence, or None for no limit.
+        async_scheduling: choose the next pass while the current one runs.
+        prefill_schedule_interval: with dp > 1, admit prefill only on every n-th group pass.
+        watermark: share of the pool kept free when admitting beside running requests (vLLM's option).
+        reserve_full_isl: admission needs room for the whole known sequence, not just its first chunk (vLLM's option).
+        boundary_arrivals: who is first when an arrival falls exactly on a pass end: it is read "before" the next choice
+            or "after" it. None: "before" when synchronous, "after" with asynchronous scheduling. Profile "vllm" only.
+        speedup_ratio: divides every pass; 0 leaves passes unscaled.
+        decode_speedup_ratio: divides the decode part again; 0 leaves it unscaled.
+        stop_ns: soft cap on virtual time; events at the cap still happen.
+    """
+
+    profile: Literal["vllm", "parity"] = "vllm"
+    timing: Timing = field(default_factory=PolynomialTiming)
+    workers: int = 1
+    dp: int = 1
+    block_tokens: int = 64
+    blocks: int = 16384
+    max_num_seqs: int = 256
+    max_batched_tokens: int = 8192
+    max_model_len: int | None = None
+    prefix_caching: bool = True
+    chunked_prefill: bool = True
+    async_scheduling: bool = True
+    preemption: Literal["lifo", "fifo"] = "lifo"
+    prefill_schedule_interval: int = 1
+    watermark: float = 0.0
+    reserve_full_isl: bool = True
+    boundary_arrivals: Literal["before", "after"] | None = None
+    speedup_ratio: float = 1.0
+    decode_speedup_ratio: float = 1.0
+    stop_ns: int | None = None
+
+    @property
+    def ranks(self) -> int:
+        """Schedulers in the pool; rank index = worker * dp + dp_rank."""
+        return self.workers * self.dp
