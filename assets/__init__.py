@@ -1,0 +1,1 @@
+"""What exists: traces, performance data, replays, their tables and checks."""
