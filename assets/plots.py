@@ -1,0 +1,101 @@
+"""Small SVG pictures for asset pages: plain text, no plotting library, a few kilobytes each."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+WIDTH, PANEL_HEIGHT = 760, 170
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 30, 34
+INK, GRID, BLUE, AMBER = "#394b59", "#e1e6eb", "#2f6fde", "#c9711a"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One chart: points in the order of x, drawn as a filled step line.
+
+    Attributes:
+        title: what is shown, unit included.
+        x, y: shape (n,); y >= 0.
+        x_label: unit of the x axis.
+        marks: (x position, label) of vertical lines, such as percentiles.
+    """
+
+    title: str
+    x: Sequence[float]
+    y: Sequence[float]
+    x_label: str
+    colour: str = BLUE
+    marks: Sequence[tuple[float, str]] = ()
+
+
+def svg(panels: Sequence[Panel]) -> str:
+    """The panels stacked in one picture."""
+    height = PANEL_HEIGHT * len(panels)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        f'font-family="sans-serif" font-size="11" fill="{INK}">',
+        # The UI has a dark theme: without a ground of its own the ink would vanish.
+        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+    ]
+    for row, panel in enumerate(panels):
+        parts += _panel(panel, row * PANEL_HEIGHT)
+    return "".join([*parts, "</svg>"])
+
+
+def markdown(picture: str, alt: str) -> str:
+    """A markdown image that carries the picture inside itself, so the UI needs no file server."""
+    data = base64.b64encode(picture.encode()).decode()
+    return f"![{alt}](data:image/svg+xml;base64,{data})"
+
+
+def ticks(top: float, wanted: int = 4) -> list[float]:
+    """Round numbers from 0 up to `top`, about `wanted` of them."""
+    if top <= 0:
+        return [0.0]
+    raw = top / wanted
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999)
+    return [i * step for i in range(int(top / step * 1.0001) + 1)]
+
+
+def _panel(panel: Panel, y0: int) -> list[str]:
+    parts = [f'<text x="{LEFT}" y="{y0 + 18}" font-weight="bold">{escape(panel.title)}</text>']
+    if not len(panel.x):
+        return [*parts, f'<text x="{LEFT}" y="{y0 + PANEL_HEIGHT // 2}">no samples</text>']
+    low, high = min(panel.x), max(panel.x)
+    top = max(panel.y) or 1.0
+    span = (high - low) or 1.0
+    floor = y0 + PANEL_HEIGHT - BOTTOM
+    tall = PANEL_HEIGHT - TOP - BOTTOM
+
+    def px(x: float) -> float:
+        return LEFT + (x - low) / span * (WIDTH - LEFT - RIGHT)
+
+    def py(y: float) -> float:
+        return floor - y / top * tall
+
+    for value in ticks(top):
+        y = py(value)
+        parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="{GRID}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,g}</text>')
+    for value in ticks(span, 6):
+        x = px(low + value)
+        parts.append(f'<text x="{x:.1f}" y="{floor + 14}" text-anchor="middle">{low + value:,.6g}</text>')
+    parts.append(f'<text x="{WIDTH - RIGHT}" y="{floor + 27}" text-anchor="end">{escape(panel.x_label)}</text>')
+
+    # A step line: a value holds until the next sample; slopes between samples would be invented.
+    line = [f"M{px(panel.x[0]):.1f} {floor}V{py(panel.y[0]):.1f}"]
+    line += [f"H{px(x):.1f}V{py(y):.1f}" for x, y in zip(panel.x[1:], panel.y[1:])]
+    line.append(f"V{floor}Z")
+    parts.append(
+        f'<path d="{"".join(line)}" fill="{panel.colour}" fill-opacity="0.18" stroke="{panel.colour}" stroke-width="1.2"/>'
+    )
+    for position, label in panel.marks:
+        x = px(position)
+        parts.append(f'<path d="M{x:.1f} {y0 + TOP}V{floor}" stroke="{INK}" stroke-dasharray="3 3"/>')
+        parts.append(f'<text x="{x + 3:.1f}" y="{y0 + TOP + 9}">{escape(label)}</text>')
+    return parts

@@ -1,0 +1,53 @@
+"""Exit codes, and the one place where an exception becomes a message."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from typing import Any
+
+import click
+
+OK = 0
+DIFFERENT = 1  # a check failed, a golden case differs
+BAD_INPUT = 2  # configuration, trace, a missing file, a deployment that cannot serve its load
+INTERNAL = 70  # a defect of ours
+
+
+class Guarded(click.Group):
+    """A command group whose commands may raise: people see one readable error, scripts see the exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
+            raise  # click's own business
+        except Exception as error:
+            raise SystemExit(report(error)) from error
+
+
+def report(error: Exception) -> int:
+    """Say what went wrong on stderr; return the exit code that tells scripts whose fault it was."""
+    message = _users_fault(error)
+    if message is None:
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        click.echo("internal error: this is a defect in tracemill, not in your input. Please report the lines above.", err=True)
+        return INTERNAL
+    if os.environ.get("TRACEMILL_TRACEBACK"):
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    click.echo(f"error: {message}", err=True)
+    return BAD_INPUT
+
+
+def _users_fault(error: Exception) -> str | None:
+    """The message when the person who typed the command can mend it, else None."""
+    # Late: pydantic and duckdb cost tenths of a second, and most commands end well.
+    from sim.errors import ReplayError
+
+    if isinstance(error, ReplayError):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{os.fspath(error.filename)}: {error.strerror}"
+    from assets.errors import INPUT_ERRORS
+
+    return str(error) if isinstance(error, INPUT_ERRORS) else None
