@@ -91,9 +91,8 @@ def _panel(panel: Panel, y0: int) -> list[str]:
     line = [f"M{px(panel.x[0]):.1f} {floor}V{py(panel.y[0]):.1f}"]
     line += [f"H{px(x):.1f}V{py(y):.1f}" for x, y in zip(panel.x[1:], panel.y[1:])]
     line.append(f"V{floor}Z")
-    parts.append(
-        f'<path d="{"".join(line)}" fill="{panel.colour}" fill-opacity="0.18" stroke="{panel.colour}" stroke-width="1.2"/>'
-    )
+    paint = f'fill="{panel.colour}" fill-opacity="0.18" stroke="{panel.colour}" stroke-width="1.2"'
+    parts.append(f'<path d="{"".join(line)}" {paint}/>')
     for position, label in panel.marks:
         x = px(position)
         parts.append(f'<path d="M{x:.1f} {y0 + TOP}V{floor}" stroke="{INK}" stroke-dasharray="3 3"/>')

@@ -31,7 +31,7 @@ def report(error: Exception) -> int:
     message = _users_fault(error)
     if message is None:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-        click.echo("internal error: this is a defect in tracemill, not in your input. Please report the lines above.", err=True)
+        click.echo("internal error: a defect in tracemill, not in your input; please report the lines above", err=True)
         return INTERNAL
     if os.environ.get("TRACEMILL_TRACEBACK"):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
