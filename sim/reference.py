@@ -1,0 +1,789 @@
+"""The executable specification: every rule of a replay, pass by pass and token by token, in ordinary Python.
+
+Nothing here is clever and nothing is fast. Rule numbers in comments refer to `docs/correctness.md`; a rule marked [vllm] or
+[parity] holds in that profile only. The compiled engine (`sim.engine`) must give the same tables for every input.
+
+Vocabulary: a *choice* decides what a rank computes next; a non-empty choice becomes a *pass*. Synchronous ranks keep one
+batch, asynchronous vLLM keeps two: the next is chosen while the current one runs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sim.errors import Deadlock, Livelock
+from sim.inputs import Workload
+from sim.result import (
+    COMPLETED,
+    EXCEEDS_POOL,
+    KIND_NEW,
+    KIND_RESUMED,
+    KIND_RUNNING,
+    NO_REASON,
+    PROMPT_AT_LIMIT,
+    REJECTED,
+    TABLES,
+    UNFINISHED,
+    Outcome,
+    Sink,
+)
+from sim.spec import EngineSpec
+from sim.timing.evidence import EvidenceCounter
+from sim.timing.plain import PlainPricer, Price, Work
+
+LIVELOCK_CHOICES = 1_000  # choices of one rank that preempt, in a row, without a token in between
+
+
+def cdiv(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+class Request:
+    """One request on its way through the engine. Token counts; `known` = prompt plus tokens received."""
+
+    def __init__(self, index: int, load: Workload, limit: int | None) -> None:
+        self.index = index
+        self.prompt = int(load.prompt_tokens[index])
+        self.asked = int(load.output_tokens[index])
+        # 3.1: reaching max_model_len is a normal end, so the limit only shortens the output.
+        self.output = self.asked if limit is None else max(0, min(self.asked, limit - self.prompt))
+        self.arrival = -1
+        self.worker = self.dp_rank = -1
+        self.status, self.reason, self.end = UNFINISHED, NO_REASON, -1
+        self.known = self.prompt
+        self.received = 0
+        self.computed = 0
+        self.prefilling = True  # its last scheduling did not reach the end of the sequence
+        self.owed = 0  # tokens in flight that will be sampled (section 3 of the asynchronous rules)
+        self.epoch = 0  # raised by a preemption: results of older passes no longer count for `owed`
+        self.blocks: list[Block] = []
+        self.closed = 0  # leading blocks of the lease that are hashed
+        self.gate = 0  # first pass that may admit it (6.2) [parity]
+        self.preemptions = 0
+        self.admissions: list[tuple[int, int]] = []  # (start of the pass, cached tokens)
+        self.token_passes: list[int] = []  # pass of each token
+        self.token_times: list[int] = []
+        self.token_epochs: list[int] = []
+        self.chain: list[int] = []  # identities of its leading full blocks
+
+
+class Block:
+    """One physical KV block in use or cached. `identity` is the chained hash once the block is full and hashed."""
+
+    __slots__ = ("identity", "users")
+
+    def __init__(self) -> None:
+        self.identity: int | None = None
+        self.users = 0
+
+
+class Pool:
+    """Paged KV blocks of one rank: active (in use), cached (unreferenced, can be hit), free (anonymous). Section 5."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.free = size
+        self.cached: OrderedDict[Block, None] = OrderedDict()  # least recently released first
+        self.copies: dict[int, list[Block]] = {}  # identity -> copies, oldest first (5.3)
+
+    @property
+    def available(self) -> int:
+        return self.free + len(self.cached)
+
+    @property
+    def active(self) -> int:
+        return self.size - self.available
+
+    def take(self, count: int) -> list[Block]:
+        """5.2: anonymous blocks first, then the cached block released longest ago."""
+        taken = []
+        for _ in range(count):
+            if self.free > 0:
+                self.free -= 1
+            else:
+                gone, _ = self.cached.popitem(last=False)
+                siblings = self.copies[gone.identity]
+                siblings.remove(gone)
+                if not siblings:
+                    del self.copies[gone.identity]
+            block = Block()
+            block.users = 1
+            taken.append(block)
+        return taken
+
+    def pin(self, block: Block) -> None:
+        if block.users == 0:
+            del self.cached[block]
+        block.users += 1
+
+    def close(self, block: Block, identity: int) -> None:
+        """A block that is full becomes hittable; further copies queue behind the oldest (5.3, 5.6)."""
+        block.identity = identity
+        self.copies.setdefault(identity, []).append(block)
+
+    def release(self, blocks: list[Block]) -> None:
+        """5.7: from the tail to the head, so that tails are evicted before heads."""
+        for block in reversed(blocks):
+            block.users -= 1
+            if block.users == 0:
+                if block.identity is None:
+                    self.free += 1
+                else:
+                    self.cached[block] = None
+
+
+@dataclass
+class Item:
+    """What one request does in one pass."""
+
+    request: Request
+    tokens: int
+    before: int
+    kind: int
+    cached: int  # at an admission, else -1
+    samples: bool = False  # reaches the end of the sequence, so the pass makes a token (or ends a tokenless request)
+    epoch: int = 0
+
+
+@dataclass
+class Batch:
+    """One choice of one rank."""
+
+    chosen: int
+    items: list[Item] = field(default_factory=list)
+    rejected: list[Request] = field(default_factory=list)
+    preempted: int = 0
+    pass_no: int = -1  # -1: empty, never runs as a pass
+    start: int = -1
+    price: Price = Price(0, 0, -1, -1)
+    work: Work = Work(0, 0, 0, 0, 0)
+    after: tuple[int, ...] = ()  # running, waiting, preempted waiting, active, cached, free
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.items or self.rejected)
+
+
+class Rank:
+    """One attention-DP scheduler: its queues, its pool, its committed batches."""
+
+    def __init__(self, spec: EngineSpec, worker: int, dp_rank: int, out: "Tables") -> None:
+        self.spec, self.worker, self.dp_rank, self.out = spec, worker, dp_rank, out
+        self.depth = 2 if spec.profile == "vllm" and spec.async_scheduling else 1
+        self.gated = spec.profile == "parity" and spec.async_scheduling
+        ties = spec.boundary_arrivals or ("after" if self.depth == 2 else "before")
+        self.reads_ties = ties == "before" or spec.profile == "parity"
+        self.pool = Pool(spec.blocks)
+        self.pricer = PlainPricer(spec)
+        self.inbox: deque[Request] = deque()  # placed here, not yet read by the scheduler
+        self.waiting: deque[Request] = deque()  # preempted ones in front, newest first; then arrivals
+        self.running: list[Request] = []
+        self.queue: deque[Batch] = deque()
+        self.in_flight = False
+        self.next_pass = 0
+        self.orders = 0
+        self.ended_since_choice = False
+        self.saturated = False  # the last unthrottled choice left requests waiting (4.5)
+        self.carried_preemptions = 0
+        self.barren = 0  # preempting choices since the last token
+
+    # ------------------------------------------------------------------ arrivals
+    def read_inbox(self, now: int, ties: bool) -> bool:
+        """Requests that have arrived join the waiting queue. A tie with the clock counts only if `ties`."""
+        read = False
+        while self.inbox and (self.inbox[0].arrival < now or (self.inbox[0].arrival == now and ties)):
+            self.waiting.append(self.inbox.popleft())
+            read = True
+        return read
+
+    def submit(self, request: Request, group_busy: bool) -> None:
+        self.inbox.append(request)
+        if not self.gated:
+            return
+        # 6.2 [parity]: a busy rank has the next pass committed already. An idle rank of a busy group counts as idle.
+        if self.in_flight:
+            request.gate = self.next_pass + 1
+        elif self.running and not group_busy:
+            request.gate = self.next_pass + 2
+        else:
+            request.gate = self.next_pass
+
+    @property
+    def has_requests(self) -> bool:
+        return bool(self.running or self.waiting) or (self.depth == 2 and self.ended_since_choice)
+
+    # ------------------------------------------------------------------ choosing
+    def fill(self, now: int, wave: int) -> bool:
+        """Choose until a batch is ready to run, or nothing can be. True if the rank has something to run or to report."""
+        if self.depth == 1:
+            self.read_inbox(now, self.reads_ties or not (self.running or self.waiting))
+            if not (self.running or self.waiting):
+                return False
+            batch = self.choose(now, wave)
+            if batch.is_empty and not batch.preempted and self.read_inbox(now, True):
+                batch = self.choose(now, wave)
+            if batch.is_empty and not batch.preempted:
+                return False
+            self.queue.append(batch)
+            return True
+        choices, idle_choices = 0, 0
+        while True:
+            busy = self.has_requests or bool(self.queue)
+            # Rule 9 of the asynchronous rules: a tie is read unless this is the first choice after a pass end.
+            read = self.read_inbox(now, self.reads_ties or not busy or choices > 0)
+            if not (self.has_requests or self.queue):
+                return False
+            choices += 1
+            if self.has_requests:
+                batch = self.choose(now, wave + len([b for b in self.queue if not b.is_empty]))
+                self.queue.append(batch)
+                idle_choices = 0 if read or batch.preempted or not batch.is_empty else idle_choices + 1
+                if len(self.queue) < 2 and (not batch.is_empty or self.has_requests):
+                    continue
+            if not self.queue[0].is_empty:
+                return True
+            self.queue.popleft()  # an empty batch takes no time and is no pass
+            if idle_choices > 3 and all(b.is_empty for b in self.queue):
+                self.queue.clear()
+                return False
+
+    def choose(self, now: int, wave: int) -> Batch:
+        """One scheduling decision (section 4)."""
+        spec, batch = self.spec, Batch(chosen=now)
+        vllm = spec.profile == "vllm"
+        self.ended_since_choice = False
+        if self.gated and not self.running:
+            # 6.2, empty committed batch: nothing else to run, so the gate of everything queued falls.
+            for request in self.waiting:
+                request.gate = min(request.gate, self.next_pass)
+        budget = spec.max_batched_tokens
+        throttled = (
+            spec.dp > 1
+            and spec.prefill_schedule_interval > 1
+            and wave % spec.prefill_schedule_interval != 0
+            and not self.saturated
+            and any(self.past_prompt(r) for r in self.running)
+        )
+        place = 0
+        while place < len(self.running) and budget > 0:
+            request = self.running[place]
+            if request.owed > 0 and request.received + request.owed >= request.output:
+                place += 1  # the pass in flight brings its last token
+                continue
+            if throttled and self.is_prefill(request):
+                place += 1
+                continue
+            if not vllm and not spec.chunked_prefill and request.prompt - request.computed > budget:
+                break
+            tokens = min(request.known + request.owed - request.computed, budget)
+            item = Item(request, tokens, request.computed, KIND_RUNNING, -1)
+            survived, budget = self.grow(request, tokens, batch, budget, now)
+            if not survived:
+                break
+            # After a FIFO victim ahead left the list, `place` already names the next request, which is then skipped (4.4).
+            self.schedule(item, batch)
+            budget -= tokens
+            place += 1
+        if not batch.preempted:
+            budget = self.admit(batch, budget, throttled, now)
+            if not throttled:
+                self.saturated = bool(self.waiting)
+        self.settle(batch)
+        return batch
+
+    def past_prompt(self, request: Request) -> bool:
+        if self.spec.profile == "vllm":
+            return not self.is_prefill(request)
+        return request.computed >= request.prompt or request.received > 0
+
+    def is_prefill(self, request: Request) -> bool:
+        """4.5: an unfinished prefill. [vllm] recomputed output belongs to it; [parity] only the prompt does."""
+        if self.spec.profile == "vllm":
+            return request.prefilling
+        return request.computed < request.prompt
+
+    def grow(self, request: Request, tokens: int, batch: Batch, budget: int, now: int) -> tuple[bool, int]:
+        """Make room for `tokens` more, preempting if need be (4.4). Returns (still running, budget left)."""
+        while True:
+            need = cdiv(request.computed + tokens, self.spec.block_tokens) - len(request.blocks)
+            if need <= self.pool.available:
+                if need > 0:
+                    request.blocks += self.pool.take(need)
+                return True, budget
+            victim = self.running[-1] if self.spec.preemption == "lifo" else self.running[0]
+            for item in batch.items:
+                if item.request is victim:
+                    budget += item.tokens
+                    batch.items.remove(item)
+                    break
+            self.preempt(victim, request, batch, now)
+            if victim is request:
+                return False, budget
+
+    def preempt(self, victim: Request, asker: Request, batch: Batch, now: int) -> None:
+        self.running.remove(victim)
+        self.pool.release(victim.blocks)
+        held, lost = len(victim.blocks), victim.computed
+        victim.blocks, victim.closed, victim.computed, victim.owed = [], 0, 0, 0
+        victim.prefilling = True
+        victim.epoch += 1
+        victim.gate = 0  # a preempted request is not an arrival (6.2)
+        victim.preemptions += 1
+        self.waiting.appendleft(victim)
+        batch.preempted += 1
+        self.out.pressure.append(
+            (victim.index, self.worker, self.dp_rank, self.next_pass, now, asker.index, held, lost)
+            + (len(self.running), len(self.waiting), self.pool.active)
+        )
+
+    def schedule(self, item: Item, batch: Batch) -> None:
+        """Move `computed` at once (4.2) and hash the blocks that are full and whose tokens are known (5.6)."""
+        request = item.request
+        request.computed = item.before + item.tokens
+        self.close(request, min(request.computed, request.known))
+        item.samples = request.computed >= request.known + request.owed
+        request.prefilling = not item.samples
+        item.epoch = request.epoch
+        batch.items.append(item)
+
+    def close(self, request: Request, upto: int) -> None:
+        if not self.spec.prefix_caching:
+            return
+        for i in range(request.closed, upto // self.spec.block_tokens):
+            self.pool.close(request.blocks[i], self.out.identity(request, i))
+        request.closed = max(request.closed, upto // self.spec.block_tokens)
+
+    def lookup(self, request: Request) -> list[Block]:
+        """5.5: the longest resident run of full blocks, cut so that one token is left to compute if logits are needed."""
+        hit: list[Block] = []
+        bs = self.spec.block_tokens
+        while self.spec.prefix_caching and (len(hit) + 1) * bs <= request.known:
+            copies = self.pool.copies.get(self.out.identity(request, len(hit)))
+            if not copies:
+                break
+            hit.append(copies[0])
+        if len(hit) * bs >= request.known and request.output > 0:
+            hit = hit[: (request.known - 1) // bs]
+        return hit
+
+    def admit(self, batch: Batch, budget: int, throttled: bool, now: int) -> int:
+        """4.3: the waiting queue, strictly in order."""
+        spec, bs = self.spec, self.spec.block_tokens
+        vllm = spec.profile == "vllm"
+        while self.waiting and len(self.running) < spec.max_num_seqs:
+            if vllm and budget <= 0:
+                break
+            request = self.waiting[0]
+            if not vllm and spec.max_model_len is not None and request.prompt >= spec.max_model_len:
+                self.reject(self.waiting.popleft(), PROMPT_AT_LIMIT, batch)
+                continue
+            if self.gated and request.gate > self.next_pass:
+                break
+            hit = self.lookup(request)
+            whole = cdiv(request.known, bs)
+            if not vllm and request.preemptions == 0 and whole > spec.blocks:
+                self.reject(self.waiting.popleft(), EXCEEDS_POOL, batch)
+                continue
+            cached = len(hit) * bs
+            rest = request.known - cached
+            tokens = min(rest, budget)
+            held_by_others = sum(1 for block in hit if block.users > 0)
+            reach = whole if spec.reserve_full_isl or not vllm else cdiv(cached + tokens, bs)
+            spare = int(spec.watermark * (spec.blocks + 1)) if self.running else 0
+            if reach - held_by_others + spare > self.pool.available:
+                break
+            if throttled and rest > 1:
+                break
+            if tokens <= 0 and rest > 0:
+                break
+            if not spec.chunked_prefill and (rest if vllm else request.prompt - cached) > budget:
+                break  # C5: vLLM looks at the whole known sequence
+            self.waiting.popleft()
+            for block in hit:
+                self.pool.pin(block)
+            request.blocks = hit + self.pool.take(cdiv(cached + tokens, bs) - len(hit))
+            request.closed = len(hit)
+            self.running.append(request)
+            kind = KIND_RESUMED if request.preemptions else KIND_NEW
+            self.schedule(Item(request, tokens, cached, kind, cached), batch)
+            spent_already = budget <= 0
+            budget -= tokens
+            if spent_already:
+                break  # 4.3: at most one admission that needs no tokens once the budget is spent
+        return budget
+
+    def reject(self, request: Request, reason: int, batch: Batch) -> None:
+        request.reason = reason
+        batch.rejected.append(request)
+
+    def settle(self, batch: Batch) -> None:
+        """Number, price and describe the choice once it is complete (section 7)."""
+        if batch.preempted:
+            self.barren += 1
+            if self.barren > LIVELOCK_CHOICES:
+                raise Livelock(
+                    f"worker {self.worker} rank {self.dp_rank} preempted in {LIVELOCK_CHOICES} choices in a row without a "
+                    f"token (now {batch.chosen / 1e6} ms): the KV pool of {self.spec.blocks} blocks is too small for the "
+                    "running requests; raise capacity.blocks or lower max_sequences"
+                )
+        self.carried_preemptions += batch.preempted
+        if not batch.items:
+            return
+        batch.preempted, self.carried_preemptions = self.carried_preemptions, 0
+        batch.pass_no = self.next_pass
+        self.next_pass += 1
+        np_ = tp = kvp = b = kv = 0
+        for item in batch.items:
+            request = item.request
+            prompt_part = min(max(0, request.prompt - item.before), item.tokens)
+            if prompt_part > 0:
+                np_, tp, kvp = np_ + 1, tp + prompt_part, kvp + item.before
+            # A resumed chunk that reaches the end is a decode as well; one that does not never is (decisions).
+            if item.tokens > prompt_part and item.samples:
+                b, kv = b + 1, kv + request.computed
+        for item in batch.items:
+            if item.samples:
+                item.request.owed += 1
+        batch.work = Work(np_, tp, kvp, b, kv)
+        batch.price = self.pricer.price(batch.work)
+        preempted = sum(1 for r in self.waiting if r.preemptions)
+        batch.after = (
+            *(len(self.running), len(self.waiting) - preempted, preempted),
+            *(self.pool.active, len(self.pool.cached), self.pool.free),
+        )
+
+    # ------------------------------------------------------------------ running
+    def deliver(self, now: int) -> list[Request]:
+        """Apply the results of the oldest batch at the end of its group pass (1.6). Returns the requests that ended."""
+        batch = self.queue.popleft()
+        ended = []
+        for request in batch.rejected:
+            request.status, request.end = REJECTED, now
+            ended.append(request)
+        made = continuing = completed = 0
+        for item in batch.items:
+            if not item.samples:
+                continue
+            request = item.request
+            if item.epoch == request.epoch:
+                request.owed -= 1
+            if request.output > 0:
+                request.known += 1
+                request.received += 1
+                made += 1
+                if request.token_passes and request.token_passes[-1] == batch.pass_no - 1:
+                    continuing += request.token_epochs[-1] == item.epoch
+                request.token_passes.append(batch.pass_no)
+                request.token_epochs.append(item.epoch)
+                request.token_times.append(now)
+                self.barren = 0
+            running = item.epoch == request.epoch
+            if running:
+                self.close(request, request.computed - request.owed)
+            if request.received >= request.output:
+                request.status, request.end = COMPLETED, now
+                completed += 1
+                ended.append(request)
+                if running:
+                    self.running.remove(request)
+                    self.pool.release(request.blocks)
+                    request.blocks = []
+                else:
+                    self.waiting.remove(request)  # its last token was in flight when it was preempted
+                self.ended_since_choice = True
+        if batch.pass_no >= 0:
+            self.out.log_pass(self, batch, now, made, continuing, completed)
+        return ended
+
+
+class Group:
+    """A worker: ranks that start passes together and wait for the slowest (1.7)."""
+
+    def __init__(self, spec: EngineSpec, number: int, out: "Tables") -> None:
+        self.ranks = [Rank(spec, number, k, out) for k in range(spec.dp)]
+        self.end: int | None = None
+        self.wave = 0
+        self.passes = 0
+        self.acting: list[Rank] = []
+
+    def start(self, now: int) -> bool:
+        """Let every rank choose; begin a group pass if any has something to run."""
+        if not any(r.running or r.waiting or r.inbox or r.queue for r in self.ranks):
+            self.wave = 0
+            return False
+        self.acting = [r for r in self.ranks if r.fill(now, self.wave)]
+        if not self.acting:
+            return False
+        end = now
+        for rank in self.acting:
+            batch = rank.queue[0]
+            batch.start = now
+            rank.in_flight = True
+            end = max(end, now + batch.price.prefill_ns + batch.price.decode_ns)
+            for item in batch.items:
+                if item.cached >= 0:
+                    item.request.admissions.append((now, item.cached))
+                    rank.out.log_admission(rank, batch, item)
+        self.end = end
+        return True
+
+    def finish(self, now: int) -> list[Request]:
+        self.end = None
+        self.wave += 1
+        ended = []
+        for rank in self.acting:
+            rank.in_flight = False
+        number = self.passes if any(rank.queue[0].pass_no >= 0 for rank in self.acting) else -1
+        self.passes += number >= 0
+        for rank in self.acting:
+            rank.out.group_pass = number
+            ended += rank.deliver(now)
+        return ended
+
+
+class Tables:
+    """Collects rows; knows the identity of every block."""
+
+    def __init__(self, load: Workload, spec: EngineSpec) -> None:
+        self.load, self.bs = load, spec.block_tokens
+        self.rows: dict[str, list[tuple[int, ...]]] = {name: [] for name in TABLES}
+        self.pressure = self.rows["pressure"]
+        self.group_pass = -1
+        self.orders = 0
+        self._interned: dict[tuple, int] = {}
+        self._last_token: dict[tuple[int, int], int] = {}
+
+    def identity(self, request: Request, i: int) -> int:
+        """Chained identity of block i: equal for two requests exactly when all tokens up to its end are equal."""
+        while len(request.chain) <= i:
+            k = len(request.chain)
+            parent = request.chain[-1] if k else -1
+            tokens = tuple(self._token(request, p) for p in range(k * self.bs, (k + 1) * self.bs))
+            request.chain.append(self._interned.setdefault((parent, tokens), len(self._interned)))
+        return request.chain[i]
+
+    def _token(self, request: Request, position: int) -> tuple[int, int]:
+        load, r = self.load, request.index
+        if load.hash_offsets is not None:
+            place = position // load.hash_block_tokens
+            described = request.prompt if load.hashed_tokens is None else int(load.hashed_tokens[r])
+            if position < described and place < load.hash_offsets[r + 1] - load.hash_offsets[r]:
+                return (-1, int(load.hash_ids[load.hash_offsets[r] + place]))
+        return (r, position)
+
+    def log_admission(self, rank: Rank, batch: Batch, item: Item) -> None:
+        r = item.request
+        self.rows["admissions"].append(
+            (r.index, len(r.admissions) - 1, rank.worker, rank.dp_rank, batch.pass_no, batch.chosen, batch.start)
+            + (item.cached, item.kind, rank.orders)
+        )
+        rank.orders += 1
+
+    def log_pass(self, rank: Rank, batch: Batch, end: int, made: int, continuing: int, completed: int) -> None:
+        chunk_tokens = admitted = 0
+        for item in batch.items:
+            r = item.request
+            admitted += item.cached >= 0
+            prompt_part = min(max(0, r.prompt - item.before), item.tokens)
+            plain = item.kind == KIND_RUNNING and item.tokens == 1 and item.samples and prompt_part == 0
+            if plain:
+                continue
+            chunk_tokens += item.tokens
+            self.rows["chunks"].append(
+                (r.index, rank.worker, rank.dp_rank, batch.pass_no, item.tokens, item.before, prompt_part, item.kind, item.cached)
+            )
+        self.rows["passes"].append(
+            (rank.worker, rank.dp_rank, batch.pass_no, self.group_pass, batch.chosen, batch.start)
+            + (batch.price.prefill_ns, batch.price.decode_ns, end, *batch.work)
+            + (sum(i.tokens for i in batch.items), chunk_tokens, made, continuing, admitted, batch.preempted, completed)
+            + (*batch.after, batch.price.prefill_cell, batch.price.decode_cell)
+        )
+
+    def log_request(self, r: Request) -> None:
+        spans: list[list[int]] = []
+        for number, (pass_no, epoch) in enumerate(zip(r.token_passes, r.token_epochs, strict=True)):
+            last = spans[-1] if spans else None
+            if last and last[0] + last[1] == pass_no and last[3] == epoch:
+                last[1] += 1
+            else:
+                spans.append([pass_no, 1, number, epoch])
+        for number, (first, count, token, _) in enumerate(spans):
+            self.rows["spans"].append((r.index, number, r.worker, r.dp_rank, first, count, token))
+        times, cached = r.token_times, [c for _, c in r.admissions]
+        self.rows["requests"].append(
+            (r.index, r.worker, r.dp_rank, r.arrival, r.admissions[0][0] if r.admissions else -1)
+            + (times[0] if times else -1, times[1] if len(times) > 1 else -1, times[-1] if times else -1)
+            + (r.end, r.status, r.reason, r.prompt, r.asked, r.received)
+            + (cached[0] if cached else -1, max(cached) if cached else -1, len(cached), r.preemptions, len(spans))
+        )
+
+
+class Source:
+    """Which request arrives when: open loads by their times, closed loads by free slots, turns after their predecessor."""
+
+    def __init__(self, load: Workload, requests: list[Request]) -> None:
+        self.load, self.requests = load, requests
+        n = len(requests)
+        session = np.full(n, -1) if load.session is None else load.session
+        self.next_turn: dict[int, int] = {}
+        last: dict[int, int] = {}
+        first_turns = []
+        for i in range(n):
+            s = int(session[i])
+            if s >= 0 and s in last:
+                self.next_turn[last[s]] = i
+            else:
+                first_turns.append(i)
+            if s >= 0:
+                last[s] = i
+        self.firsts = deque(first_turns)
+        self.turns: list[tuple[int, int]] = []  # heap of (ready, request)
+        self.in_flight = 0
+
+    def next_time(self, now: int) -> int | None:
+        times = [self.turns[0][0]] if self.turns else []
+        if self.firsts and self.load.concurrency is None:
+            times.append(int(self.load.arrival_ns[self.firsts[0]]))
+        return min(times) if times else None
+
+    def due(self, now: int) -> Request | None:
+        """The next request that arrives at `now`, stamped; None when nobody is due."""
+        load, open_loop = self.load, self.load.concurrency is None
+        first = int(load.arrival_ns[self.firsts[0]]) if self.firsts and open_loop else None
+        if self.turns and self.turns[0][0] <= now and (first is None or self.turns[0] < (first, self.firsts[0])):
+            when, index = heapq.heappop(self.turns)
+        elif open_loop and first is not None and first <= now:
+            when, index = first, self.firsts.popleft()
+        elif not open_loop and self.firsts and self.in_flight < load.concurrency:
+            when, index = now, self.firsts.popleft()  # 2.2: the arrival is the moment a slot is free
+            self.in_flight += 1
+        else:
+            return None
+        request = self.requests[index]
+        request.arrival = when
+        return request
+
+    def ended(self, request: Request, now: int) -> None:
+        """A turn ended: its successor becomes due, or its slot falls free."""
+        follower = self.next_turn.get(request.index)
+        if follower is None:
+            self.in_flight -= 1
+            return
+        delay = 0 if self.load.delay_ns is None else int(self.load.delay_ns[follower])
+        heapq.heappush(self.turns, (now + delay, follower))
+
+
+def never_fits(spec: EngineSpec, request: Request) -> int:
+    """[vllm] What the front end refuses on arrival: a prompt at the limit, or a sequence the pool can never hold."""
+    if spec.max_model_len is not None and request.prompt >= spec.max_model_len:
+        return PROMPT_AT_LIMIT
+    # The newest token is never computed, so the last one needs no slot (5.8).
+    if cdiv(request.prompt + max(request.output - 1, 0), spec.block_tokens) > spec.blocks:
+        return EXCEEDS_POOL
+    return NO_REASON
+
+
+def replay(spec: EngineSpec, workload: Workload, sink: Sink) -> Outcome:
+    """Replay `workload` on `spec`, literally.
+
+    Rows go to `sink` table by table at the end. Same results as `sim.engine.replay`, thousands of times slower.
+
+    Raises:
+        Deadlock, Livelock, TimingError: the replay cannot be completed; nothing reached the sink.
+    """
+    began = time.perf_counter()
+    out = Tables(workload, spec)
+    requests = [Request(i, workload, spec.max_model_len) for i in range(len(workload))]
+    source = Source(workload, requests)
+    groups = [Group(spec, w, out) for w in range(spec.workers)]
+    next_worker, next_rank = 0, [0] * spec.workers
+    now = 0
+    while True:
+        moved = True
+        while moved:  # 1.3: completions, then arrivals, then starts, until nothing changes at this instant
+            moved = False
+            for group in groups:
+                if group.end == now:
+                    moved = True
+                    for request in group.finish(now):
+                        source.ended(request, now)
+            while (request := source.due(now)) is not None:
+                moved = True
+                worker = next_worker
+                next_worker = (next_worker + 1) % spec.workers  # 2.4: workers first, then the worker's ranks
+                pinned = -1 if workload.pinned_rank is None else int(workload.pinned_rank[request.index])
+                if pinned < 0:
+                    pinned = next_rank[worker]
+                    next_rank[worker] = (pinned + 1) % spec.dp
+                request.worker, request.dp_rank = worker, pinned
+                reason = never_fits(spec, request) if spec.profile == "vllm" else NO_REASON
+                if reason:
+                    request.status, request.reason, request.end = REJECTED, reason, now
+                    source.ended(request, now)
+                else:
+                    groups[worker].ranks[pinned].submit(request, groups[worker].end is not None)
+            for group in groups:
+                if group.end is None and group.start(now):
+                    moved = True
+        times = [g.end for g in groups if g.end is not None]
+        arrival = source.next_time(now)
+        if arrival is not None:
+            times.append(arrival)
+        if not times:
+            blocked = [r for g in groups for k in g.ranks for r in (*k.waiting, *k.running, *k.inbox)]
+            if blocked:
+                raise Deadlock(blocked_message(spec, blocked[0].index, blocked[0].prompt, blocked[0].known, now))
+            break
+        upcoming = min(times)
+        if spec.stop_ns is not None and upcoming > spec.stop_ns:
+            break  # 1.5: the cap is soft
+        now = upcoming
+    return finish(spec, out, requests, sink, now, began)
+
+
+def blocked_message(spec: EngineSpec, index: int, prompt: int, known: int, now: int) -> str:
+    """Why the request at the head can never run, and what to do."""
+    bs = spec.block_tokens
+    if cdiv(known, bs) > spec.blocks:
+        why = f"its {known} tokens need {cdiv(known, bs)} KV blocks of {bs} and a rank has {spec.blocks}"
+        remedy = "raise kv_cache.capacity.blocks, or set context_length so that it is refused on arrival"
+    elif not spec.chunked_prefill and known > spec.max_batched_tokens:
+        why = f"chunked prefill is off and its {known} tokens exceed the budget of {spec.max_batched_tokens} tokens per pass"
+        remedy = "raise scheduler.max_batched_tokens or switch scheduler.chunked_prefill on"
+    else:
+        why = f"the KV pool of {spec.blocks} blocks has no room that will ever fall free"
+        remedy = "raise kv_cache.capacity.blocks or lower scheduler.max_sequences"
+    return f"nothing can run any more at {now / 1e6} ms: request {index} (prompt {prompt} tokens) is blocked because {why}; {remedy}"
+
+
+def finish(spec: EngineSpec, out: Tables, requests: list[Request], sink: Sink, now: int, began: float) -> Outcome:
+    for request in requests:
+        out.log_request(request)
+    tables = {}
+    for name, columns in TABLES.items():
+        data = np.array(out.rows[name], np.int64).reshape(-1, len(columns))
+        tables[name] = {column: np.ascontiguousarray(data[:, i]) for i, column in enumerate(columns)}
+    counter = EvidenceCounter(spec.timing)
+    counter.add(tables["passes"])
+    tables["evidence"] = counter.columns()
+    gaps: list[tuple[int, int]] = []
+    for r in requests:
+        if r.status == COMPLETED:
+            gaps += [(b - a, b) for a, b in zip(r.token_times, r.token_times[1:], strict=False)]
+    for name in TABLES:
+        sink.rows(name, tables[name])
+    data = np.array(gaps, np.int64).reshape(-1, 2)
+    passes = tables["passes"]
+    return Outcome(
+        end_ns=now,
+        engine_ms=(time.perf_counter() - began) * 1e3,
+        n_passes=len(passes["pass_no"]),
+        n_requests=len(requests),
+        peak_active_blocks=int(passes["active_blocks"].max(initial=0)),
+        latencies={"gap_ns": data[:, 0], "gap_weight": np.ones(len(data), np.int64), "gap_end_ns": data[:, 1]},
+    )

@@ -1,0 +1,130 @@
+"""Pass prices in ordinary Python: the definition the compiled prices are tested against.
+
+Sources: semantics of the reference simulator (prefill and decode calls, floors of the means, the built-in polynomial) as
+measured on its compiled engine 0.13.0.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from typing import NamedTuple
+
+from sim.errors import TimingError
+from sim.spec import EngineSpec, TableTiming
+
+NS_PER_MS = 1_000_000
+
+
+class Work(NamedTuple):
+    """What one pass computes: `n_prefill` requests compute `prefill_tokens` prompt tokens over `prefill_kv` present ones;
+    `n_decode` requests decode over `decode_kv` tokens of context, the newest included."""
+
+    n_prefill: int
+    prefill_tokens: int
+    prefill_kv: int
+    n_decode: int
+    decode_kv: int
+
+
+class Price(NamedTuple):
+    """Two parts, ns, and the grid cells they were read from (-1: no grid or no lookup)."""
+
+    prefill_ns: int
+    decode_ns: int
+    prefill_cell: int
+    decode_cell: int
+
+
+def new_tokens_seen(work: Work) -> int:
+    """New prompt tokens as the two-mean interface of the reference passes them on.
+
+    Means are floored before they are multiplied back, so one token may be lost or gained: prefix 0 with 5 new and prefix 4
+    with 4 new give means 6 and 2, that is 8 tokens, not 9.
+    """
+    n = work.n_prefill
+    return n * ((work.prefill_kv + work.prefill_tokens) // n - work.prefill_kv // n)
+
+
+def half_up(value: float) -> int:
+    """Round to the nearest integer, halves up."""
+    return math.floor(value + 0.5)
+
+
+def scaled_ns(milliseconds: float, ratio: float, *, phase: str, where: Work) -> int:
+    """Whole nanoseconds of one phase: rounded, divided by the speed-up, rounded again.
+
+    Raises:
+        TimingError: the duration is negative, infinite or not a number.
+    """
+    if not math.isfinite(milliseconds) or milliseconds < 0:
+        raise TimingError(
+            f"the timing model priced the {phase} part of a pass at {milliseconds} ms for {where._asdict()}; durations must be "
+            "finite and not negative: correct the model's tables or coefficients"
+        )
+    return half_up(half_up(milliseconds * NS_PER_MS) / ratio)
+
+
+def segment(knots: list[float], x: float) -> int:
+    """Index of the interval of `knots` that x is read from; the outer intervals extend for ever."""
+    return min(max(bisect_right(knots, x) - 1, 0), len(knots) - 2)
+
+
+class PlainPricer:
+    """Prices passes of one deployment, one lookup at a time."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self.timing = spec.timing
+        self.pool_tokens = spec.blocks * spec.block_tokens
+        self.prefill_ratio = spec.speedup_ratio or 1.0
+        self.decode_ratio = self.prefill_ratio * (spec.decode_speedup_ratio or 1.0)
+        if isinstance(self.timing, TableTiming):
+            self.prefill_axis = [float(x) for x in self.timing.prefill_tokens]
+            self.kv_axis = [float(x) for x in self.timing.decode_kv_tokens]
+            self.context_axis = [float(x) for x in self.timing.decode_context]
+
+    def price(self, work: Work) -> Price:
+        """Price one pass. A pass without work costs nothing."""
+        prefill_ms, decode_ms, prefill_cell, decode_cell = 0.0, 0.0, -1, -1
+        if self.timing.kind == "flat":
+            return Price(scaled_ns(self.timing.pass_ms, self.prefill_ratio, phase="whole", where=work), 0, -1, -1)
+        if work.n_prefill > 0:
+            prefill_ms, prefill_cell = self._prefill(work)
+            # A finite negative estimate of a prefill is floored (rule 1.2); of a decode it is an error.
+            prefill_ms = max(prefill_ms, 0.0) if math.isfinite(prefill_ms) else prefill_ms
+        if work.n_decode > 0:
+            decode_ms, decode_cell = self._decode(work)
+        return Price(
+            scaled_ns(prefill_ms, self.prefill_ratio, phase="prefill", where=work),
+            scaled_ns(decode_ms, self.decode_ratio, phase="decode", where=work),
+            prefill_cell,
+            decode_cell,
+        )
+
+    def _prefill(self, work: Work) -> tuple[float, int]:
+        if self.timing.kind == "fixed":
+            return self.timing.prefill_ms, -1
+        t = float(new_tokens_seen(work))
+        if t == 0.0:
+            return 0.0, -1
+        if self.timing.kind == "polynomial":
+            return 4.209989e-7 * t * t + 1.518344e-2 * t + 16.50142, -1
+        i = segment(self.prefill_axis, t)
+        x0, x1 = self.prefill_axis[i], self.prefill_axis[i + 1]
+        y0, y1 = float(self.timing.prefill_ms[i]), float(self.timing.prefill_ms[i + 1])
+        return y0 + (y1 - y0) * ((t - x0) / (x1 - x0)), i
+
+    def _decode(self, work: Work) -> tuple[float, int]:
+        if self.timing.kind == "fixed":
+            return self.timing.decode_ms, -1
+        if self.timing.kind == "polynomial":
+            u = min(1.0, work.decode_kv / self.pool_tokens)
+            return max(1.0, -25.74 * u * u + 54.01 * u + 5.74), -1
+        kv, context = float(work.decode_kv), float(work.decode_kv // work.n_decode)
+        i, j = segment(self.kv_axis, kv), segment(self.context_axis, context)
+        a = (kv - self.kv_axis[i]) / (self.kv_axis[i + 1] - self.kv_axis[i])
+        b = (context - self.context_axis[j]) / (self.context_axis[j + 1] - self.context_axis[j])
+        grid = self.timing.decode_ms
+        low = float(grid[i, j]) * (1.0 - a) + float(grid[i + 1, j]) * a
+        high = float(grid[i, j + 1]) * (1.0 - a) + float(grid[i + 1, j + 1]) * a
+        return low * (1.0 - b) + high * b, i * (len(self.context_axis) - 1) + j
