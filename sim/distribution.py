@@ -16,7 +16,7 @@ import numpy as np
 PERCENTILES = {"median": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99}
 
 # Samples are cut into limbs so small that a chunk of products, added as doubles, stays below 2**53 and is exact.
-_CHUNK = 1 << 16
+_CHUNK = 1 << 15  # short enough to stay in the processor's cache
 _INT_LIMB = 15
 _FLOAT_LIMB = 24
 
@@ -138,11 +138,16 @@ class Weighted(NamedTuple):
     upto: np.ndarray
 
     @classmethod
-    def of(cls, values: np.ndarray, weights: np.ndarray) -> Weighted:
-        """Sort samples that were counted `weights` (> 0) times."""
-        order = np.argsort(values)
+    def sorted(cls, values: np.ndarray, weights: np.ndarray, order: np.ndarray | None = None) -> Weighted:
+        """Samples counted `weights` (> 0) times each; `order` is the argsort of `values`, if already known."""
+        order = np.argsort(values) if order is None else order
         weights = weights[order]
         return cls(values[order], weights, np.cumsum(weights))
+
+    def where(self, mask: np.ndarray) -> Weighted:
+        """Only some of the rows."""
+        weights = self.weights[mask]
+        return Weighted(self.values[mask], weights, np.cumsum(weights))
 
     def __getitem__(self, index: int) -> int:  # type: ignore[override]
         """Sample number `index` in ascending order."""

@@ -1,0 +1,360 @@
+"""What a replay amounts to: latency distributions, throughput, reuse, goodput. Definitions: docs/metrics.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sim.distribution import (
+    Distribution,
+    Weighted,
+    exact_int_sum,
+    of_floats,
+    of_ns,
+    of_weighted_ns,
+    of_weighted_rates,
+    rank,
+)
+from sim.result import COMPLETED, REJECTED, Columns, Outcome
+from sim.spec import EngineSpec
+
+MS = 1_000_000  # ns
+
+# Metric, unit, and how the reference simulator spells it in its summary keys.
+LATENCIES = {
+    "ttft": ("ms", "{stat}_ttft_ms"),
+    "ttst": ("ms", "{stat}_ttst_ms"),
+    "tpot": ("ms", "{stat}_tpot_ms"),
+    "itl": ("ms", "{stat}_itl_ms"),
+    "e2e_latency": ("ms", "{stat}_e2e_latency_ms"),
+    "output_token_throughput_per_user": ("tok/s", "{stat}_output_token_throughput_per_user"),
+}
+
+Row = tuple[str, str, str, float | None, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sla:
+    """Latency limits of a good request, ms, inclusive: TTFT and/or mean ITL, or E2E alone. Rules MR-9, MR-10."""
+
+    ttft_ms: float | None = None
+    itl_ms: float | None = None
+    e2e_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {name: value for name in ("ttft_ms", "itl_ms", "e2e_ms") if (value := getattr(self, name)) is not None}
+        if not given:
+            raise ValueError("sla: name at least one of ttft_ms, itl_ms or e2e_ms")
+        if self.e2e_ms is not None and len(given) > 1:
+            raise ValueError("sla: e2e_ms excludes ttft_ms and itl_ms; keep one kind of limit")
+        for name, value in given.items():
+            if not 0 < value < float("inf"):
+                raise ValueError(f"sla.{name}={value}: must be positive and finite")
+
+
+@dataclass(frozen=True)
+class ScopeMetrics:
+    """Figures of one scope: the whole run, or its steady-state window."""
+
+    scope: str
+    duration_ns: int
+    n_completed: int
+    input_tokens: int
+    output_tokens: int
+    latencies: dict[str, Distribution]
+    n_good: int | None = None
+    good_tokens: int | None = None
+
+    def rate(self, count: int) -> float:
+        """Per second; the denominator is at least a nanosecond."""
+        return count * 1e9 / max(self.duration_ns, 1)
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Every figure of a replay. `rows()` feeds the metrics table, `summary()` speaks the reference's key names."""
+
+    run: ScopeMetrics
+    steady: ScopeMetrics | None
+    spec: EngineSpec
+    engine_ms: float
+    end_ns: int
+    n_requests: int
+    n_rejected: int
+    n_preemptions: int
+    n_admissions: int
+    n_passes: int
+    reused_tokens_max: int
+    reused_tokens_first: int
+    peak_active_blocks: int
+    committed_prefill_tokens: int | None
+    gpus_per_rank: int = 1
+    latencies: dict[str, Distribution] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "latencies", self.run.latencies)
+
+    @property
+    def worker_seconds(self) -> float:
+        """Workers are busy or ready from time 0 to the last event."""
+        return self.spec.workers * self.end_ns / 1e9
+
+    @property
+    def gpu_hours(self) -> float:
+        return self.worker_seconds * self.spec.dp * self.gpus_per_rank / 3600
+
+    def rows(self) -> list[Row]:
+        """(scope, metric, stat, value, unit, n); value is None where there is no sample."""
+        run, tokens_in = self.run, max(self.run.input_tokens, 1)
+        n = run.n_completed
+        rows: list[Row] = [
+            ("run", "requests", "submitted", self.n_requests, "requests", self.n_requests),
+            ("run", "requests", "completed", n, "requests", self.n_requests),
+            ("run", "requests", "rejected", self.n_rejected, "requests", self.n_requests),
+            ("run", "requests", "unfinished", self.n_requests - n - self.n_rejected, "requests", self.n_requests),
+            ("run", "passes", "total", self.n_passes, "passes", self.n_passes),
+            ("run", "admissions", "total", self.n_admissions, "admissions", self.n_requests),
+            ("run", "preemptions", "total", self.n_preemptions, "preemptions", self.n_requests),
+            ("run", "prefix_reuse", "max", self.reused_tokens_max / tokens_in if n else None, "ratio", n),
+            ("run", "prefix_reuse", "first", self.reused_tokens_first / tokens_in if n else None, "ratio", n),
+            ("run", "kv_active_blocks", "peak", self.peak_active_blocks, "blocks", self.n_passes),
+            ("run", "kv_usage", "peak", self.peak_active_blocks / self.spec.blocks, "ratio", self.n_passes),
+            ("run", "worker_time", "total", self.worker_seconds, "s", self.spec.workers),
+            ("run", "gpu_time", "total", self.gpu_hours, "h", self.spec.workers),
+        ]
+        if self.committed_prefill_tokens is not None:
+            rows.append(
+                ("run", "committed_prefill_tokens", "total", self.committed_prefill_tokens, "tokens", self.n_passes)
+            )
+        for scope in (self.run, self.steady):
+            if scope is not None:
+                rows += _scope_rows(scope)
+        return rows
+
+    def summary(self) -> dict[str, float | int | str]:
+        """The whole run under the reference simulator's key names; 0 where there is no sample (rule MR-8)."""
+        run = self.run
+        wall_s = max(self.engine_ms, 1e-6) / 1e3
+        tokens = run.input_tokens + run.output_tokens
+        answer: dict[str, float | int | str] = {"kv_eviction_policy": "lru"}
+        if self.committed_prefill_tokens is not None:
+            answer["committed_prefill_tokens"] = self.committed_prefill_tokens
+        answer |= {
+            "num_requests": self.n_requests,
+            "completed_requests": run.n_completed,
+            "total_input_tokens": run.input_tokens,
+            "total_output_tokens": run.output_tokens,
+            "duration_ms": run.duration_ns / MS,
+            "wall_time_ms": self.engine_ms,
+            "request_throughput_rps": run.rate(run.n_completed),
+            "input_throughput_tok_s": run.rate(run.input_tokens),
+            "output_throughput_tok_s": run.rate(run.output_tokens),
+            "total_throughput_tok_s": run.rate(tokens),
+            "prefill_worker_seconds": 0.0,
+            "decode_worker_seconds": self.worker_seconds,
+            "prefill_gpus_per_worker": 0,
+            "decode_gpus_per_worker": self.spec.dp * self.gpus_per_rank,
+            "gpu_hours": self.gpu_hours,
+            "processed_tokens": tokens,
+            "processed_tokens_per_s": tokens / wall_s,
+            "processed_output_tokens_per_s": run.output_tokens / wall_s,
+            "prefix_cache_reused_ratio": self.reused_tokens_max / max(run.input_tokens, 1),
+            "first_admission_prefix_cache_reused_ratio": self.reused_tokens_first / max(run.input_tokens, 1),
+            "num_ttft_samples": run.latencies["ttft"].n,
+            "num_tpot_samples": run.latencies["tpot"].n,
+            "num_e2e_latency_samples": run.latencies["e2e_latency"].n,
+        }
+        if run.n_good is not None and run.good_tokens is not None:
+            answer["goodput_completed_requests"] = run.n_good
+            answer["goodput_request_throughput_rps"] = run.rate(run.n_good)
+            answer["goodput_output_throughput_tok_s"] = run.rate(run.good_tokens)
+        for name, (_, key) in LATENCIES.items():
+            for stat, value in run.latencies[name].stats().items():
+                answer[key.format(stat=stat)] = 0.0 if value is None else value
+        return answer
+
+
+def compute(
+    requests: Columns,
+    outcome: Outcome,
+    passes: Columns | None,
+    spec: EngineSpec,
+    *,
+    sla: Sla | None = None,
+    window: tuple[int, int] | None = None,
+    gpus_per_rank: int = 1,
+) -> Metrics:
+    """Every figure of one replay.
+
+    Args:
+        requests: the requests table.
+        outcome: its `latencies` hold the weighted gaps of completed requests.
+        passes: the passes table; without it committed prefill tokens are unknown.
+        sla: limits of a good request; without it there is no goodput.
+        window: virtual times (from, to) in ns of the steady state, both inclusive. Default: from the arrival of the
+            tenth percentile of the completed requests to that of the ninetieth; no steady state if those coincide.
+        gpus_per_rank: tensor parallel size, for gpu hours.
+    """
+    status, arrival = requests["status"], requests["arrival_ns"]
+    completed = status == COMPLETED
+    gaps = outcome.latencies
+    order = np.argsort(gaps["gap_ns"])
+    samples, ends = Weighted.sorted(gaps["gap_ns"], gaps["gap_weight"], order), gaps["gap_end_ns"]
+    duration_ns = int(requests["end_ns"].max(where=completed, initial=0))
+    run = _scope("run", duration_ns, requests, completed, samples, sla)
+    steady = None
+    if window is None:
+        window = steady_window(arrival[completed])
+    if window is not None and window[1] > window[0]:
+        inside = completed & (arrival >= window[0]) & (arrival <= window[1])
+        ends = ends[order]
+        kept = samples.where((ends >= window[0]) & (ends <= window[1]))
+        flow = _flow(requests, completed, kept, window)
+        steady = _scope("steady", window[1] - window[0], requests, inside, kept, sla, flow)
+    first, most = requests["cached_tokens_first"], requests["cached_tokens_max"]
+    submitted = (arrival >= 0) & (arrival <= outcome.end_ns)
+    return Metrics(
+        run=run,
+        steady=steady,
+        spec=spec,
+        engine_ms=outcome.engine_ms,
+        end_ns=outcome.end_ns,
+        n_requests=int(np.count_nonzero(submitted)),
+        n_rejected=int(np.count_nonzero(status == REJECTED)),
+        n_preemptions=int(requests["n_preemptions"].sum()),
+        n_admissions=int(requests["n_admissions"].sum()),
+        n_passes=outcome.n_passes,
+        reused_tokens_max=int(most.sum(where=completed)),
+        reused_tokens_first=int(first.sum(where=completed)),
+        peak_active_blocks=outcome.peak_active_blocks,
+        committed_prefill_tokens=None if passes is None else int(passes["chunk_tokens"].sum()),
+        gpus_per_rank=gpus_per_rank,
+    )
+
+
+def metric_rows(
+    requests: Columns,
+    outcome: Outcome,
+    passes: Columns | None,
+    spec: EngineSpec,
+    *,
+    sla: Sla | None = None,
+    window: tuple[int, int] | None = None,
+) -> list[Row]:
+    """Rows of the metrics table; arguments as in `compute`."""
+    return compute(requests, outcome, passes, spec, sla=sla, window=window).rows()
+
+
+def summary(
+    requests: Columns,
+    outcome: Outcome,
+    spec: EngineSpec,
+    *,
+    sla: Sla | None = None,
+    passes: Columns | None = None,
+    gpus_per_rank: int = 1,
+) -> dict[str, float | int | str]:
+    """The whole run under the reference simulator's key names; arguments as in `compute`."""
+    # An empty window: the summary has no steady state, so none is worked out.
+    return compute(requests, outcome, passes, spec, sla=sla, window=(0, 0), gpus_per_rank=gpus_per_rank).summary()
+
+
+def steady_window(arrival_ns: np.ndarray) -> tuple[int, int] | None:
+    """Arrival times of the 10th and 90th percentile of the completed requests; None if there is no request."""
+    if not len(arrival_ns):
+        return None
+    marks = [rank(len(arrival_ns), p) for p in (10, 90)]
+    parted = np.partition(arrival_ns, marks)
+    return int(parted[marks[0]]), int(parted[marks[1]])
+
+
+def is_good(requests: Columns, completed: np.ndarray, sla: Sla) -> np.ndarray:
+    """Which completed requests met every limit. Whole nanoseconds, so a request exactly on a limit is good."""
+    first, last = requests["first_token_ns"], requests["last_token_ns"]
+    arrival, made = requests["arrival_ns"], requests["output_tokens"]
+    good = completed.copy()
+    if sla.e2e_ms is not None:
+        # A request without a token ends with its prefill.
+        return good & (np.where(made > 0, last, requests["end_ns"]) - arrival <= round(sla.e2e_ms * MS))
+    good &= made > 0
+    if sla.ttft_ms is not None:
+        good &= first - arrival <= round(sla.ttft_ms * MS)
+    if sla.itl_ms is not None:
+        good &= last - first <= round(sla.itl_ms * MS) * np.maximum(made - 1, 0)
+    return good
+
+
+def _scope(
+    name: str,
+    duration_ns: int,
+    requests: Columns,
+    chosen: np.ndarray,
+    gaps: Weighted,
+    sla: Sla | None,
+    flow: tuple[int, int, int] | None = None,
+) -> ScopeMetrics:
+    """Figures over the chosen requests; `flow` (completed, input, output) where they are not the chosen ones' totals."""
+    n_good = good_tokens = None
+    if sla is not None:
+        good = is_good(requests, chosen, sla)
+        n_good, good_tokens = int(np.count_nonzero(good)), int(requests["output_tokens"].sum(where=good))
+    latencies = _latencies(requests, chosen, gaps)
+    if flow is None:
+        made = exact_int_sum(requests["output_tokens"][chosen])
+        flow = (int(np.count_nonzero(chosen)), exact_int_sum(requests["prompt_tokens"][chosen]), made)
+    return ScopeMetrics(name, duration_ns, *flow, latencies, n_good, good_tokens)
+
+
+def _flow(requests: Columns, completed: np.ndarray, gaps: Weighted, window: tuple[int, int]) -> tuple[int, int, int]:
+    """What passed through the window: requests that ended, prompts that got their first token, tokens made."""
+    ended = completed & (requests["end_ns"] >= window[0]) & (requests["end_ns"] <= window[1])
+    first = requests["first_token_ns"]
+    started = completed & (first >= window[0]) & (first <= window[1])
+    made = int(np.count_nonzero(started)) + int(gaps.weights.sum())
+    return int(np.count_nonzero(ended)), int(requests["prompt_tokens"].sum(where=started)), made
+
+
+def _latencies(requests: Columns, chosen: np.ndarray, gaps: Weighted) -> dict[str, Distribution]:
+    arrival, first, last = requests["arrival_ns"], requests["first_token_ns"], requests["last_token_ns"]
+    made, second = requests["output_tokens"], requests["second_token_ns"]
+    one, two = _rows_of(chosen & (made >= 1)), _rows_of(chosen & (made >= 2))
+    return {
+        "ttft": of_ns(first[one] - arrival[one]),
+        "ttst": of_ns(second[two] - first[two]),
+        "tpot": of_floats((last[two] - first[two]) / ((made[two] - 1) * MS)),
+        "itl": of_weighted_ns(gaps),
+        "e2e_latency": of_ns(last[one] - arrival[one]),
+        "output_token_throughput_per_user": of_weighted_rates(gaps),
+    }
+
+
+def _rows_of(mask: np.ndarray) -> slice | np.ndarray:
+    """The same rows, as a slice where they are neighbours: reading a column then needs no copy."""
+    count = int(np.count_nonzero(mask))
+    first = int(mask.argmax()) if count else 0
+    return slice(first, first + count) if mask[first : first + count].all() else mask
+
+
+def _scope_rows(scope: ScopeMetrics) -> list[Row]:
+    name, n = scope.scope, scope.n_completed
+    rows: list[Row] = [
+        (name, "duration", "total", scope.duration_ns / MS, "ms", n),
+        (name, "input_tokens", "total", scope.input_tokens, "tokens", n),
+        (name, "output_tokens", "total", scope.output_tokens, "tokens", n),
+        (name, "request_throughput", "mean", scope.rate(n), "requests/s", n),
+        (name, "input_throughput", "mean", scope.rate(scope.input_tokens), "tok/s", n),
+        (name, "output_throughput", "mean", scope.rate(scope.output_tokens), "tok/s", n),
+        (name, "total_throughput", "mean", scope.rate(scope.input_tokens + scope.output_tokens), "tok/s", n),
+    ]
+    if scope.n_good is not None and scope.good_tokens is not None:
+        rows += [
+            (name, "goodput", "completed", scope.n_good, "requests", n),
+            (name, "goodput", "share", scope.n_good / n if n else None, "ratio", n),
+            (name, "goodput", "request_throughput", scope.rate(scope.n_good), "requests/s", n),
+            (name, "goodput", "output_throughput", scope.rate(scope.good_tokens), "tok/s", n),
+        ]
+    for metric, (unit, _) in LATENCIES.items():
+        sample = scope.latencies[metric]
+        rows += [(name, metric, stat, value, unit, sample.n) for stat, value in sample.stats().items()]
+    return rows
