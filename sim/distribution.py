@@ -113,7 +113,7 @@ def of_ns(values: np.ndarray, unit_ns: int = 1_000_000) -> Distribution:
     total = exact_int_sum(values)
     values -= least
     std = _std(n, total - least * n, exact_square_sum(values)) / unit_ns
-    return Distribution(n, total / (n * unit_ns), least / unit_ns, most / unit_ns, *marks, std)
+    return Distribution._make([n, total / (n * unit_ns), least / unit_ns, most / unit_ns, *marks, std])
 
 
 def of_floats(values: np.ndarray) -> Distribution:
@@ -127,7 +127,7 @@ def of_floats(values: np.ndarray) -> Distribution:
     values -= mean
     values *= values
     std = math.sqrt(exact_float_sum(values) / n)
-    return Distribution(n, mean, least, most, *marks, std)
+    return Distribution._make([n, mean, least, most, *marks, std])
 
 
 class Weighted(NamedTuple):
@@ -149,7 +149,7 @@ class Weighted(NamedTuple):
         weights = self.weights[mask]
         return Weighted(self.values[mask], weights, np.cumsum(weights))
 
-    def __getitem__(self, index: int) -> int:  # type: ignore[override]
+    def sample(self, index: int) -> int:
         """Sample number `index` in ascending order."""
         return int(self.values[np.searchsorted(self.upto, index, side="right")])
 
@@ -163,9 +163,9 @@ def of_weighted_ns(samples: Weighted, unit_ns: int = 1_000_000) -> Distribution:
     above = values - least
     total = exact_int_sum(above * weights)
     std = _std(n, total, exact_square_sum(above, weights)) / unit_ns
-    marks = [samples[rank(n, p)] / unit_ns for p in PERCENTILES.values()]
+    marks = [samples.sample(rank(n, p)) / unit_ns for p in PERCENTILES.values()]
     mean = (total + least * n) / (n * unit_ns)
-    return Distribution(n, mean, least / unit_ns, int(values[-1]) / unit_ns, *marks, std)
+    return Distribution._make([n, mean, least / unit_ns, int(values[-1]) / unit_ns, *marks, std])
 
 
 def of_weighted_rates(samples: Weighted) -> Distribution:
@@ -183,8 +183,8 @@ def of_weighted_rates(samples: Weighted) -> Distribution:
     rates *= rates
     std = math.sqrt(exact_float_sum(rates, weights) / n)
     # The largest gap is the smallest rate, so ranks count from the other end.
-    marks = [1e9 / samples[skipped + n - 1 - rank(n, p)] for p in PERCENTILES.values()]
-    return Distribution(n, mean, least, most, *marks, std)
+    marks = [1e9 / samples.sample(skipped + n - 1 - rank(n, p)) for p in PERCENTILES.values()]
+    return Distribution._make([n, mean, least, most, *marks, std])
 
 
 def _percentiles(values: np.ndarray) -> list:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from sim.distribution import (
     of_weighted_rates,
     rank,
 )
-from sim.result import COMPLETED, REJECTED, Columns, Outcome
+from sim.result import COMPLETED, REJECTED, REQUESTS, Columns, Outcome, Sink
 from sim.spec import EngineSpec
 
 MS = 1_000_000  # ns
@@ -90,10 +90,6 @@ class Metrics:
     peak_active_blocks: int
     committed_prefill_tokens: int | None
     gpus_per_rank: int = 1
-    latencies: dict[str, Distribution] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "latencies", self.run.latencies)
 
     @property
     def worker_seconds(self) -> float:
@@ -183,6 +179,7 @@ def compute(
     *,
     sla: Sla | None = None,
     window: tuple[int, int] | None = None,
+    chunks: Columns | None = None,
     gpus_per_rank: int = 1,
 ) -> Metrics:
     """Every figure of one replay.
@@ -190,10 +187,12 @@ def compute(
     Args:
         requests: the requests table.
         outcome: its `latencies` hold the weighted gaps of completed requests.
-        passes: the passes table; without it committed prefill tokens are unknown.
+        passes: the passes table, or None.
         sla: limits of a good request; without it there is no goodput.
         window: virtual times (from, to) in ns of the steady state, both inclusive. Default: from the arrival of the
             tenth percentile of the completed requests to that of the ninetieth; no steady state if those coincide.
+        chunks: the chunks table, or None; without it committed prefill tokens are known only if `passes` are there and
+            nothing was preempted.
         gpus_per_rank: tensor parallel size, for gpu hours.
     """
     status, arrival = requests["status"], requests["arrival_ns"]
@@ -214,6 +213,12 @@ def compute(
         steady = _scope("steady", window[1] - window[0], requests, inside, kept, sla, flow)
     first, most = requests["cached_tokens_first"], requests["cached_tokens_max"]
     submitted = (arrival >= 0) & (arrival <= outcome.end_ns)
+    n_preemptions = int(requests["n_preemptions"].sum())
+    committed = None
+    if chunks is not None:
+        committed = committed_prefill_tokens(chunks)
+    elif passes is not None and n_preemptions == 0:
+        committed = int(passes["prefill_tokens"].sum())
     return Metrics(
         run=run,
         steady=steady,
@@ -222,13 +227,13 @@ def compute(
         end_ns=outcome.end_ns,
         n_requests=int(np.count_nonzero(submitted)),
         n_rejected=int(np.count_nonzero(status == REJECTED)),
-        n_preemptions=int(requests["n_preemptions"].sum()),
+        n_preemptions=n_preemptions,
         n_admissions=int(requests["n_admissions"].sum()),
         n_passes=outcome.n_passes,
         reused_tokens_max=int(most.sum(where=completed)),
         reused_tokens_first=int(first.sum(where=completed)),
         peak_active_blocks=outcome.peak_active_blocks,
-        committed_prefill_tokens=None if passes is None else int(passes["chunk_tokens"].sum()),
+        committed_prefill_tokens=committed,
         gpus_per_rank=gpus_per_rank,
     )
 
@@ -241,9 +246,10 @@ def metric_rows(
     *,
     sla: Sla | None = None,
     window: tuple[int, int] | None = None,
+    chunks: Columns | None = None,
 ) -> list[Row]:
     """Rows of the metrics table; arguments as in `compute`."""
-    return compute(requests, outcome, passes, spec, sla=sla, window=window).rows()
+    return compute(requests, outcome, passes, spec, sla=sla, window=window, chunks=chunks).rows()
 
 
 def summary(
@@ -253,11 +259,48 @@ def summary(
     *,
     sla: Sla | None = None,
     passes: Columns | None = None,
+    chunks: Columns | None = None,
     gpus_per_rank: int = 1,
 ) -> dict[str, float | int | str]:
     """The whole run under the reference simulator's key names; arguments as in `compute`."""
     # An empty window: the summary has no steady state, so none is worked out.
-    return compute(requests, outcome, passes, spec, sla=sla, window=(0, 0), gpus_per_rank=gpus_per_rank).summary()
+    window = (0, 0)
+    found = compute(requests, outcome, passes, spec, sla=sla, window=window, chunks=chunks, gpus_per_rank=gpus_per_rank)
+    return found.summary()
+
+
+class Tap:
+    """A sink that hands everything on and keeps what metrics need: the requests, and one running sum.
+
+    Lets metrics of a replay be computed whose tables go straight to disk.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink, self._requests = sink, list[Columns]()
+        self._committed = 0
+
+    def rows(self, table: str, columns: Columns) -> None:
+        """See `sim.result.Sink`."""
+        if table == "requests":
+            self._requests.append(columns)
+        elif table == "chunks":
+            self._committed += committed_prefill_tokens(columns)
+        self._sink.rows(table, columns)
+
+    def compute(
+        self,
+        outcome: Outcome,
+        spec: EngineSpec,
+        *,
+        sla: Sla | None = None,
+        window: tuple[int, int] | None = None,
+        gpus_per_rank: int = 1,
+    ) -> Metrics:
+        """Every figure of the replay that wrote here; arguments as in the function of that name."""
+        parts = self._requests
+        requests = parts[0] if len(parts) == 1 else {c: np.concatenate([p[c] for p in parts]) for c in REQUESTS}
+        found = compute(requests, outcome, None, spec, sla=sla, window=window, gpus_per_rank=gpus_per_rank)
+        return replace(found, committed_prefill_tokens=self._committed)
 
 
 def steady_window(arrival_ns: np.ndarray) -> tuple[int, int] | None:
@@ -267,6 +310,14 @@ def steady_window(arrival_ns: np.ndarray) -> tuple[int, int] | None:
     marks = [rank(len(arrival_ns), p) for p in (10, 90)]
     parted = np.partition(arrival_ns, marks)
     return int(parted[marks[0]]), int(parted[marks[1]])
+
+
+def committed_prefill_tokens(chunks: Columns) -> int:
+    """Tokens computed by requests that computed prompt tokens in the same pass: reuse excluded, recomputation included.
+
+    A resumed request whose prompt is still cached computes generated tokens only; the reference does not count those.
+    """
+    return int(chunks["n_tokens"].sum(where=chunks["prompt_tokens"] > 0))
 
 
 def is_good(requests: Columns, completed: np.ndarray, sla: Sla) -> np.ndarray:
@@ -294,7 +345,7 @@ def _scope(
     sla: Sla | None,
     flow: tuple[int, int, int] | None = None,
 ) -> ScopeMetrics:
-    """Figures over the chosen requests; `flow` (completed, input, output) where they are not the chosen ones' totals."""
+    """Figures over the chosen requests; `flow` replaces their totals (requests, input tokens, output tokens)."""
     n_good = good_tokens = None
     if sla is not None:
         good = is_good(requests, chosen, sla)

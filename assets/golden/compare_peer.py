@@ -1,0 +1,121 @@
+"""A replay against what the reference simulator reported: summary and one row per request."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from assets.golden.peer_case import Options
+from assets.golden.run import Replayed
+from sim import metrics
+from sim.result import STATUS_NAMES, UNFINISHED
+
+# The simulator rounds pass times to the nanosecond and one in a few thousand may round the other way. It adds doubles
+# in a changing order, so a deviation that is zero may be reported as a few 1e-14.
+RELATIVE, ABSOLUTE_MS, ABSOLUTE = 1e-8, 1e-5, 1e-9
+SKETCHED = 2e-3  # it keeps ITL and rate percentiles in a sketch
+
+Row = dict[str, Any]
+
+
+def differences(case: Mapping[str, Any], options: Options, replayed: Replayed) -> Iterator[str]:
+    """Every place where the replay departs from `expected`, one line each."""
+    expected = case["expected"]
+    yield from _rows_apart(expected["columns"], expected["per_request"], rows(replayed))
+    ours = metrics.summary(
+        replayed.tables["requests"],
+        replayed.outcome,
+        replayed.spec,
+        sla=options.sla,
+        chunks=replayed.tables["chunks"],
+        gpus_per_rank=options.gpus_per_rank,
+    )
+    for block, relative in (("summary", RELATIVE), ("sketched", SKETCHED)):
+        for key, value in expected[block].items():
+            absolute = ABSOLUTE_MS if key.endswith("_ms") else ABSOLUTE
+            if key not in ours:
+                yield f"{block}.{key}: expected {value!r}, got nothing"
+            elif not _same(value, ours[key], relative, absolute):
+                yield f"{block}.{key}: expected {value!r}, got {ours[key]!r}"
+
+
+def rows(replayed: Replayed) -> list[Row]:
+    """The requests that ended, in the simulator's column names."""
+    table, dp = replayed.tables["requests"], replayed.spec.dp
+    admitted: dict[int, list[list[Any]]] = {}
+    log = replayed.tables["admissions"]
+    for request, start, cached in zip(
+        log["request"].tolist(), log["start_ns"].tolist(), log["cached_tokens"].tolist(), strict=True
+    ):
+        admitted.setdefault(request, []).append(["agg", start / 1e6, cached])
+    listed = []
+    for values in zip(*(column.tolist() for column in table.values()), strict=True):
+        row = dict(zip(table, values, strict=True))
+        if row["status"] == UNFINISHED:
+            continue
+        made = row["output_tokens"]
+        listed.append(
+            {
+                "arrival_time_ms": row["arrival_ns"] / 1e6,
+                "input_length": row["prompt_tokens"],
+                "requested_output_length": row["requested_tokens"],
+                "output_length": made,
+                "terminal_status": STATUS_NAMES[row["status"]],
+                "first_admit_ms": _ms(row["admitted_ns"]),
+                "first_token_ms": _ms(row["first_token_ns"]),
+                "last_token_ms": _ms(row["last_token_ns"]),
+                "terminal_time_ms": _ms(row["end_ns"]),
+                "ttst_ms": (row["second_token_ns"] - row["first_token_ns"]) / 1e6 if made > 1 else None,
+                "itl_ms": (row["last_token_ns"] - row["first_token_ns"]) / 1e6 / (made - 1) if made > 1 else None,
+                "reused_input_tokens": max(row["cached_tokens_max"], 0),
+                "admission_count": row["n_admissions"],
+                "decode_worker_idx": row["worker"] * dp + row["dp_rank"],
+                "admissions": admitted.get(row["request"], []),
+            }
+        )
+    return listed
+
+
+def _rows_apart(columns: list[str], expected: list[list[Any]], got: list[Row]) -> Iterator[str]:
+    """Requests carry random names there, so both sides are sorted by value before they are compared."""
+    if len(expected) != len(got):
+        yield f"per_request: expected {len(expected)} rows, got {len(got)}"
+    wanted = sorted(expected, key=_sort_key)
+    ours = sorted(([row[name] for name in columns] for row in got), key=_sort_key)
+    for number, (want, have) in enumerate(zip(wanted, ours, strict=False)):
+        for name, left, right in zip(columns, want, have, strict=True):
+            if not _same(left, right, RELATIVE, ABSOLUTE_MS):
+                at = f"arrival {want[columns.index('arrival_time_ms')]} ms" if "arrival_time_ms" in columns else ""
+                yield f"row {number} ({at}), {name}: expected {left!r}, got {right!r}"
+
+
+def _sort_key(row: list[Any]) -> list[tuple[int, float, str]]:
+    key = []
+    for value in row:
+        if value is None:
+            key.append((0, 0.0, ""))
+        elif isinstance(value, (str, list)):
+            key.append((1, 0.0, value if isinstance(value, str) else json.dumps(value)))
+        else:
+            key.append((2, round(float(value), 6), ""))
+    return key
+
+
+def _same(expected: Any, got: Any, relative: float, absolute: float) -> bool:
+    if isinstance(expected, list):
+        return (
+            isinstance(got, list)
+            and len(got) == len(expected)
+            and all(_same(a, b, relative, absolute) for a, b in zip(expected, got, strict=True))
+        )
+    if isinstance(expected, bool) or expected is None or isinstance(expected, str):
+        return expected == got
+    if not isinstance(got, (int, float)):
+        return False
+    return math.isclose(expected, got, rel_tol=relative, abs_tol=absolute)
+
+
+def _ms(ns: int) -> float | None:
+    return None if ns < 0 else ns / 1e6
