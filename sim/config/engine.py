@@ -1,0 +1,148 @@
+"""The deployment: `engine`. Nesting and names are those of the prediction files people already have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StrictBool
+
+from sim.config.base import Count, Ratio, Section, count_or, only
+from sim.config.timing import Timing
+
+DEFAULT_BLOCKS = 16384
+DEFAULT_BLOCK_SIZE = 64
+DEFAULT_MAX_BATCHED_TOKENS = 8192
+DEFAULT_MAX_SEQUENCES = 256
+
+NO_ROLES = (
+    "separate prefill and decode workers are not available yet; use engine.mode: aggregated with workers.aggregated"
+)
+NO_BACKEND = "this backend is not available yet; use backend: vllm"
+NO_DRAFTS = "speculative decoding is not available yet; remove it"
+NO_TIERS = "KV tiers below the GPU pool are not available yet; remove it"
+NO_MEMORY_MODEL = (
+    "the pool cannot be derived from memory until performance data is supported; use type: fixed with blocks"
+)
+NO_DATABASE = "no performance database is read with this timing; remove it"
+
+
+class Parallelism(Section):
+    """Shape of the pool. `replicas` and `attention_data` make ranks; the others only count GPUs."""
+
+    replicas: Count = 1
+    tensor: Count = 1
+    attention_data: Count = 1
+    moe_tensor: Count = 1
+    moe_expert: Count = 1
+    pipeline: Annotated[Any, only(1, because="pipeline stages are not modelled; use 1")] = 1
+    context: Annotated[Any, only(1, because="context parallelism is not modelled; use 1")] = 1
+    preset: Annotated[Any, only(None, because="presets belong to a search; write the numbers out")] = None
+
+
+class Scheduler(Section):
+    """What one rank may put into a pass."""
+
+    max_batched_tokens: Count = DEFAULT_MAX_BATCHED_TOKENS
+    max_sequences: Count = DEFAULT_MAX_SEQUENCES
+    async_scheduling: StrictBool | None = None  # None: the backend's default, which is on for vLLM
+    prefill_schedule_interval: Count = 1
+    chunked_prefill: StrictBool = True
+    preemption_mode: Literal["lifo", "fifo"] = "lifo"
+    watermark: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    reserve_full_isl: StrictBool | None = None  # None: on, as in vLLM
+    boundary_arrivals: Literal["before", "after"] | None = None
+    prefill_decode_interval: Annotated[
+        Any, only(None, 0, because="this is SGLang's field; for vLLM use prefill_schedule_interval")
+    ] = None
+
+
+class FixedCapacity(Section):
+    """Usable blocks of one rank's pool; vLLM's null block comes on top."""
+
+    type: Literal["fixed"]
+    blocks: Count
+    bytes: Annotated[Any, only(None, because="give the pool in blocks")] = None
+    memory_fraction: Annotated[Any, only(None, because="type: fixed takes blocks; remove it")] = None
+    cuda_graph_reserved_bytes: Annotated[Any, only(None, 0, because="type: fixed takes blocks; remove it")] = None
+
+
+class DerivedCapacity(Section):
+    """A pool computed from GPU memory; refused with a remedy."""
+
+    type: Annotated[Literal["default"], only(because=NO_MEMORY_MODEL)]
+    memory_fraction: Any = None
+    cuda_graph_reserved_bytes: Any = None
+    blocks: Any = None
+    bytes: Any = None
+
+
+class KvCache(Section):
+    """Paged KV memory of one rank."""
+
+    block_size: Annotated[int, Field(ge=2)] = DEFAULT_BLOCK_SIZE
+    prefix_caching: StrictBool = True
+    # A default object, not None: an explicit null must be an error rather than the default.
+    capacity: Annotated[FixedCapacity | DerivedCapacity, Field(discriminator="type")] = FixedCapacity(
+        type="fixed", blocks=DEFAULT_BLOCKS
+    )
+    bytes_per_token: Annotated[Any, count_or("auto")] = None  # matters to transfers and tiers, of which there are none
+    host_offload: Annotated[Any, only(None, because=NO_TIERS)] = None
+    g3_offload: Annotated[Any, only(None, because=NO_TIERS)] = None
+    state_cache: Annotated[Any, only(None, because="recurrent state is not modelled; remove it")] = None
+
+
+class Speedups(Section):
+    """What-if divisors of pass time; 0 leaves it unscaled."""
+
+    speedup_ratio: Ratio = 1.0
+    decode_speedup_ratio: Ratio = 1.0
+
+
+class Worker(Section):
+    """One role's pool of replicas."""
+
+    parallelism: Parallelism = Parallelism()
+    scheduler: Scheduler = Scheduler()
+    kv_cache: KvCache = KvCache()
+    timing: Timing
+    speedups: Speedups = Speedups()
+    hardware: Annotated[Any, only(None, because="name the hardware once, in engine.hardware")] = None
+    startup_seconds: Annotated[
+        Any, only(None, 0, 0.0, because="workers are there from the start and none are added later; use 0")
+    ] = None
+
+
+class Workers(Section):
+    """Roles. Aggregated only, for now."""
+
+    aggregated: Worker
+    prefill: Annotated[Any, only(None, because=NO_ROLES)] = None
+    decode: Annotated[Any, only(None, because=NO_ROLES)] = None
+    encoder: Annotated[Any, only(None, because="vision encoders are not modelled; remove it")] = None
+
+
+class Engine(Section):
+    """Model, hardware and pool. Model and hardware are recorded with every run, whatever the timing."""
+
+    mode: Annotated[Any, only("aggregated", because=NO_ROLES)] = "aggregated"
+    model: Annotated[str, Field(min_length=1)] | None = None
+    hardware: Annotated[str, Field(min_length=1)] | None = None
+    backend: Annotated[Any, only("vllm", because=NO_BACKEND)] = "vllm"
+    backend_version: str | None = None
+    context_length: Annotated[Any, count_or("max")] = None  # unset: no limit
+    workers: Workers
+    # The estimator's own settings: without effect beside fixed, polynomial or table timing.
+    estimation_mode: Literal["op_level", "fpm_interpolation", "fpm_regression", "auto"] | None = None
+    fallback_policy: Annotated[Any, only(None, "deny", because=NO_DATABASE)] = None
+    database_mode: Annotated[Any, only(None, "SILICON", because=NO_DATABASE)] = None
+    enable_shared_layer: StrictBool | None = None
+    strict_provenance: StrictBool | None = None
+    nextn: Annotated[Any, only(None, 0, because=NO_DRAFTS)] = None
+    nextn_accepted: Annotated[Any, only(None, 0, 0.0, because=NO_DRAFTS)] = None
+    speculation: Annotated[Any, only(None, because=NO_DRAFTS)] = None
+    decoder_replay: Annotated[Any, only(None, False, because=NO_DRAFTS)] = None
+    kv_transfer: Annotated[
+        Any, only(None, because="KV moves only between separate prefill and decode workers; remove it")
+    ] = None
+    afd: Annotated[Any, only(None, because="attention/FFN separation is not modelled; remove it")] = None
+    tokenization: Annotated[Any, only(None, because="tokenizer time is not modelled; remove it")] = None

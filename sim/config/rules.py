@@ -1,0 +1,220 @@
+"""Rules that join several fields.
+
+They read the parsed file rather than the checked one, so that they can be reported together with plain faults: a rule
+whose own fields are unusable stays silent, every other one speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sim.config.engine import DEFAULT_BLOCK_SIZE, DEFAULT_BLOCKS, DEFAULT_MAX_BATCHED_TOKENS, DEFAULT_MAX_SEQUENCES
+from sim.models import max_context_tokens
+
+WORKER = "engine.workers.aggregated"
+BUDGET = f"{WORKER}.scheduler.max_batched_tokens"
+SEQUENCES = f"{WORKER}.scheduler.max_sequences"
+CHUNKED = f"{WORKER}.scheduler.chunked_prefill"
+PREEMPTION = f"{WORKER}.scheduler.preemption_mode"
+BLOCKS = f"{WORKER}.kv_cache.capacity.blocks"
+BLOCK_SIZE = f"{WORKER}.kv_cache.block_size"
+CONTEXT = "engine.context_length"
+
+ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One line of the message. `value` is ABSENT where there is none to show."""
+
+    field: str
+    value: Any
+    remedy: str
+
+
+class Raw:
+    """Dotted access to the parsed file."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+
+    def get(self, path: str) -> Any:
+        """The value, or ABSENT."""
+        here: Any = self._values
+        for part in path.split("."):
+            if not isinstance(here, dict) or part not in here:
+                return ABSENT
+            here = here[part]
+        return here
+
+    def has(self, path: str) -> bool:
+        return self.get(path) not in (ABSENT, None)
+
+    def whole(self, path: str, default: int) -> int | None:
+        """A positive integer, the default when absent, None when unusable (which is reported elsewhere)."""
+        found = self.get(path)
+        if found is ABSENT:
+            return default
+        return found if type(found) is int and found > 0 else None
+
+    def number(self, path: str) -> float | None:
+        found = self.get(path)
+        return float(found) if type(found) in (int, float) else None
+
+
+def context_tokens(raw: Raw) -> int | None:
+    """Longest sequence as a number, or None for no limit, an unknown model or an unusable value."""
+    found = raw.get(CONTEXT)
+    if found == "max":
+        model = raw.get("engine.model")
+        return max_context_tokens(model) if isinstance(model, str) else None
+    return found if type(found) is int and found > 0 else None
+
+
+def faults(values: dict[str, Any]) -> Iterator[Fault]:
+    """Every joined rule that the file breaks."""
+    raw = Raw(values)
+    yield from _context(raw)
+    if raw.get("profile") in (ABSENT, "vllm"):
+        yield from _as_vllm_refuses(raw)
+    elif raw.get("profile") == "parity":
+        yield from _options_of_vllm(raw)
+    yield from _source(raw)
+    yield from _load_fits_source(raw)
+    yield from _stop_fits_source(raw)
+    yield from _sla(raw)
+
+
+def _context(raw: Raw) -> Iterator[Fault]:
+    if raw.get(CONTEXT) != "max":
+        return
+    model = raw.get("engine.model")
+    if not isinstance(model, str):
+        yield Fault(CONTEXT, "max", "needs engine.model to look the limit up; name the model or give a number")
+    elif max_context_tokens(model) is None:
+        yield Fault(CONTEXT, "max", f"the limit of engine.model={model!r} is not known here; give a number")
+
+
+def _as_vllm_refuses(raw: Raw) -> Iterator[Fault]:
+    """What vLLM itself will not start with."""
+    budget = raw.whole(BUDGET, DEFAULT_MAX_BATCHED_TOKENS)
+    sequences = raw.whole(SEQUENCES, DEFAULT_MAX_SEQUENCES)
+    context = context_tokens(raw)
+    if budget and sequences and budget < sequences:
+        yield Fault(
+            BUDGET,
+            budget,
+            f"is below {SEQUENCES}={sequences}, which vLLM refuses; raise it to {sequences} or more, lower "
+            "max_sequences, or use profile: parity",
+        )
+    if raw.get(CHUNKED) is False and budget and context and budget < context:
+        yield Fault(
+            BUDGET,
+            budget,
+            f"is below {CONTEXT}={context} while chunked_prefill is off, so long prompts could never run; raise it to "
+            f"{context} or more, or turn chunked_prefill on",
+        )
+    if raw.get(PREEMPTION) == "fifo":
+        yield Fault(PREEMPTION, "fifo", "vLLM preempts the latest request; use lifo, or profile: parity")
+    blocks = raw.whole(BLOCKS, DEFAULT_BLOCKS)
+    block_size = raw.whole(BLOCK_SIZE, DEFAULT_BLOCK_SIZE)
+    if blocks and block_size and context and -(-context // block_size) > blocks:
+        yield Fault(
+            BLOCKS,
+            blocks,
+            f"cannot hold one sequence of {CONTEXT}={context} tokens: that takes {-(-context // block_size)} blocks of "
+            f"{block_size}; raise blocks or lower context_length to {blocks * block_size}",
+        )
+
+
+def _options_of_vllm(raw: Raw) -> Iterator[Fault]:
+    """Options that profile parity has no behaviour for."""
+    neutral: dict[str, tuple[Any, ...]] = {
+        "watermark": (0, 0.0),
+        "reserve_full_isl": (None,),
+        "boundary_arrivals": (None,),
+    }
+    for name, values in neutral.items():
+        found = raw.get(f"{WORKER}.scheduler.{name}")
+        if found is not ABSENT and found not in values:
+            yield Fault(f"{WORKER}.scheduler.{name}", found, "exists only with profile: vllm; remove it")
+
+
+def _source(raw: Raw) -> Iterator[Fault]:
+    at = "traffic.source"
+    kind = raw.get(f"{at}.type")
+    if kind == "trace":
+        paths = raw.get(f"{at}.paths")
+        if raw.has(f"{at}.path") and raw.has(f"{at}.paths"):
+            yield Fault(f"{at}.paths", paths, "give either path or paths, not both")
+        elif not raw.has(f"{at}.path") and not raw.has(f"{at}.paths"):
+            yield Fault(f"{at}.path", ABSENT, "required for type: trace; add it")
+        elif isinstance(paths, list) and len(paths) > 1:
+            yield Fault(f"{at}.paths", paths, "one file only; join the files first")
+        return
+    names = ("shared_prefix_ratio", "prefix_groups", "inter_turn_delay_ms")
+    shape = f"{at}.session" if raw.has(f"{at}.session") else at
+    if shape != at:
+        for name in ("turns_per_session", *names):
+            if raw.has(f"{at}.{name}"):
+                yield Fault(f"{at}.{name}", raw.get(f"{at}.{name}"), f"give it here or in {at}.session, not in both")
+    ratio = raw.number(f"{shape}.shared_prefix_ratio") or 0
+    if ratio > 0 and raw.get(f"{shape}.prefix_groups") in (ABSENT, None, 0):
+        yield Fault(f"{shape}.prefix_groups", 0, f"must be 1 or more when shared_prefix_ratio is {ratio:g}")
+    output = "output_tokens" if kind == "synthetic" else "output_tokens_per_turn"
+    zero_output = raw.get("traffic.zero_output")
+    allowed = zero_output == "prefill_only" or (raw.get("profile") == "parity" and zero_output in (ABSENT, None))
+    if raw.get(f"{at}.{output}") == 0 and not allowed:
+        yield Fault(
+            f"{at}.{output}",
+            0,
+            "vLLM refuses requests for no tokens; use 1 or more, or traffic.zero_output: prefill_only",
+        )
+
+
+def _load_fits_source(raw: Raw) -> Iterator[Fault]:
+    source, load = raw.get("traffic.source.type"), raw.get("traffic.load.type")
+    if load == "trace_timestamps" and source in ("synthetic", "synthetic-session"):
+        yield Fault(
+            "traffic.load.type",
+            load,
+            f"source {source} has no timestamps; use concurrency, constant_rate, poisson, gamma or burst",
+        )
+    if load not in ("constant_rate", "poisson", "gamma"):
+        return
+    requests, sessions = "traffic.load.requests_per_second", "traffic.load.sessions_per_second"
+    wanted = {"synthetic": requests, "synthetic-session": sessions}.get(str(source))
+    if raw.has(requests) and raw.has(sessions):
+        yield Fault(sessions, raw.get(sessions), "give either requests_per_second or sessions_per_second, not both")
+    elif not raw.has(requests) and not raw.has(sessions):
+        yield Fault(wanted or requests, ABSENT, f"required for load {load}; add it")
+    elif wanted and not raw.has(wanted):
+        given = requests if wanted == sessions else sessions
+        yield Fault(given, raw.get(given), f"source {source} counts in another unit; use {wanted}")
+
+
+def _stop_fits_source(raw: Raw) -> Iterator[Fault]:
+    source, load = raw.get("traffic.source.type"), raw.get("traffic.load.type")
+    units = {"synthetic": "requests", "synthetic-session": "sessions", "trace": "requests"}
+    unit = units.get(str(source))
+    if unit is None:
+        return
+    other = "sessions" if unit == "requests" else "requests"
+    for name in (other, f"{other}_per_load_unit"):
+        if raw.has(f"traffic.stop.{name}"):
+            yield Fault(f"traffic.stop.{name}", raw.get(f"traffic.stop.{name}"), f"source {source} counts in {unit}")
+    fixed, relative = f"traffic.stop.{unit}", f"traffic.stop.{unit}_per_load_unit"
+    if raw.has(fixed) and raw.has(relative):
+        yield Fault(relative, raw.get(relative), f"give either {unit} or {unit}_per_load_unit, not both")
+    elif raw.has(relative) and load in ("burst", "trace_timestamps"):
+        yield Fault(relative, raw.get(relative), f"load {load} has no unit to multiply; use {fixed}")
+    elif source != "trace" and not raw.has(fixed) and not raw.has(relative):
+        yield Fault(fixed, ABSENT, f"required: a {source} source never ends by itself; add it")
+
+
+def _sla(raw: Raw) -> Iterator[Fault]:
+    at = "evaluation.sla"
+    if raw.has(f"{at}.e2e_ms") and (raw.has(f"{at}.ttft_ms") or raw.has(f"{at}.itl_ms")):
+        yield Fault(f"{at}.e2e_ms", raw.get(f"{at}.e2e_ms"), "stands alone; remove ttft_ms and itl_ms, or this one")

@@ -1,0 +1,178 @@
+"""The whole configuration of one run, and what the engine takes from it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from sim.config.base import Limit, Section, Seed, only
+from sim.config.engine import Engine
+from sim.config.traffic import Trace, Traffic
+from sim.models import max_context_tokens
+from sim.spec import EngineSpec
+
+# Settings of an estimator that is not asked when the timing is given.
+ESTIMATOR = ("estimation_mode", "fallback_policy", "database_mode", "enable_shared_layer", "strict_provenance")
+NO_SEARCH = "a search is not a run; write one concrete configuration"
+
+
+class Router(Section):
+    """Placement of requests on replicas."""
+
+    policy: Annotated[Any, only("round_robin", because="only round_robin is available")] = "round_robin"
+    prefill_load_model: Annotated[
+        Any, only(None, "none", {"type": "none"}, because="round_robin looks at no load; remove it")
+    ] = None
+
+
+class Planner(Section):
+    """Scaling while the run goes on, which we have none of."""
+
+    policy: Annotated[Any, only("disabled", because="runtime scaling is not modelled; use disabled")] = "disabled"
+
+
+class Sla(Section):
+    """Limits for goodput, ms: TTFT and/or mean ITL, or E2E alone."""
+
+    ttft_ms: Limit | None = None
+    itl_ms: Limit | None = None
+    e2e_ms: Limit | None = None
+
+
+class Evaluation(Section):
+    """How the run is judged."""
+
+    sla: Sla | None = None
+
+
+class RunConfig(Section):
+    """One run: traffic, deployment and what to record. Made by `sim.config.load_run_config` only."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
+    profile: Literal["vllm", "parity"] = "vllm"
+    seed: Seed = 42
+    output: Annotated[str, Field(min_length=1)] | None = None
+    traffic: Traffic
+    engine: Engine
+    router: Router = Router()
+    planner: Planner = Planner()
+    evaluation: Evaluation = Evaluation()
+    optimization: Annotated[Any, only(None, because=NO_SEARCH)] = None
+    optimizer: Annotated[Any, only(None, because=NO_SEARCH)] = None
+
+    @property
+    def sla(self) -> Sla | None:
+        """Limits for goodput; None when there are none."""
+        limits = self.evaluation.sla
+        return limits if limits and (limits.ttft_ms or limits.itl_ms or limits.e2e_ms) else None
+
+    @property
+    def max_model_len(self) -> int | None:
+        """Longest sequence in tokens; None for no limit."""
+        found = self.engine.context_length
+        return max_context_tokens(self.engine.model) if found == "max" else found
+
+    @property
+    def gpus_per_worker(self) -> int:
+        """GPUs of one replica; expert and MoE-tensor shares divide these and add none."""
+        shape = self.engine.workers.aggregated.parallelism
+        return shape.tensor * shape.attention_data
+
+    @property
+    def zero_output(self) -> Literal["refuse", "prefill_only", "quarantine"]:
+        """What becomes of requests for no tokens; unset: as the profile's engine does."""
+        if self.traffic.zero_output is not None:
+            return self.traffic.zero_output
+        return "refuse" if self.profile == "vllm" else "prefill_only"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Things that are allowed and yet probably not meant."""
+        worker = self.engine.workers.aggregated
+        found = []
+        if worker.scheduler.max_batched_tokens < worker.scheduler.max_sequences:
+            found.append(
+                f"max_batched_tokens={worker.scheduler.max_batched_tokens} is below "
+                f"max_sequences={worker.scheduler.max_sequences}: a full batch cannot decode in one pass"
+            )
+        if "capacity" not in worker.kv_cache.model_fields_set:
+            found.append(
+                f"kv_cache.capacity is not given: {worker.kv_cache.capacity.blocks:,} blocks per rank are assumed"
+            )
+        if worker.scheduler.prefill_schedule_interval > 1 and worker.parallelism.attention_data == 1:
+            found.append("prefill_schedule_interval acts only with attention_data above 1")
+        if worker.parallelism.attention_data > 1 and worker.scheduler.async_scheduling is not False:
+            found.append("async_scheduling with attention_data above 1 has never been compared with a real engine")
+        return tuple(found)
+
+    def engine_spec(self) -> EngineSpec:
+        """What the engine needs to know."""
+        worker = self.engine.workers.aggregated
+        scheduler, cap = worker.scheduler, self.traffic.stop.max_virtual_time_seconds
+        return EngineSpec(
+            profile=self.profile,
+            timing=worker.timing.spec(),
+            workers=worker.parallelism.replicas,
+            dp=worker.parallelism.attention_data,
+            block_tokens=worker.kv_cache.block_size,
+            blocks=worker.kv_cache.capacity.blocks,
+            max_num_seqs=scheduler.max_sequences,
+            max_batched_tokens=scheduler.max_batched_tokens,
+            max_model_len=self.max_model_len,
+            prefix_caching=worker.kv_cache.prefix_caching,
+            chunked_prefill=scheduler.chunked_prefill,
+            async_scheduling=scheduler.async_scheduling is not False,
+            preemption=scheduler.preemption_mode,
+            prefill_schedule_interval=scheduler.prefill_schedule_interval,
+            watermark=float(scheduler.watermark),
+            reserve_full_isl=scheduler.reserve_full_isl is not False,
+            boundary_arrivals=scheduler.boundary_arrivals,
+            speedup_ratio=float(worker.speedups.speedup_ratio),
+            decode_speedup_ratio=float(worker.speedups.decode_speedup_ratio),
+            stop_ns=None if cap is None else round(cap * 1e9),
+        )
+
+    def canonical(self) -> dict[str, Any]:
+        """What identifies the run, defaults filled in, ready for JSON and a digest.
+
+        Left out: the name and the output folder, which change nothing, and file paths, since bytes identify a file.
+        Different spellings of one thing (`session.turns`, `context_length: max`, 1 for 1.0) come out equal.
+        """
+        values = self.model_dump(exclude={"name", "output", "router", "planner", "optimization", "optimizer"})
+        values["zero_output"] = self.zero_output
+        values["max_model_len"] = self.max_model_len
+        worker = self.engine.workers.aggregated
+        values["engine"]["workers"]["aggregated"]["timing"] = worker.timing.canonical()
+        scheduler = values["engine"]["workers"]["aggregated"]["scheduler"]
+        scheduler["async_scheduling"] = worker.scheduler.async_scheduling is not False
+        scheduler["reserve_full_isl"] = worker.scheduler.reserve_full_isl is not False
+        values["traffic"].pop("zero_output")
+        for name in ("context_length", *ESTIMATOR):
+            values["engine"].pop(name)
+        source = values["traffic"]["source"]
+        if isinstance(self.traffic.source, Trace):
+            source.pop("path")
+            source.pop("paths")
+        elif hasattr(self.traffic.source, "shape"):
+            source.pop("session")
+            source.update(self.traffic.source.shape)
+        load = values["traffic"]["load"]
+        if "seed" in load:
+            load["seed"] = self.load_seed
+        return _without_neutral(values)
+
+    @property
+    def load_seed(self) -> int:
+        """Seed of the arrival process: the load's own, or the run's."""
+        own = getattr(self.traffic.load, "seed", None)
+        return self.seed if own is None else own
+
+
+def _without_neutral(values: Any) -> Any:
+    """Drop what is absent and write whole floats as floats' shortest form, so that equal runs have equal JSON."""
+    if isinstance(values, dict):
+        return {name: _without_neutral(each) for name, each in values.items() if each is not None}
+    if isinstance(values, list):
+        return [_without_neutral(each) for each in values]
+    return int(values) if isinstance(values, float) and values.is_integer() else values

@@ -1,0 +1,192 @@
+"""What arrives and when it ends: `traffic`, in three parts, source, load and stop."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StrictStr
+
+from sim.config.base import Count, Milliseconds, NonNegativeInt, Section, Seed, only
+
+TRACE_FORMATS = ("mooncake", "azure")
+# Rates below the smallest normal float have no usable reciprocal.
+Rate = Annotated[float, Field(ge=sys.float_info.min)]
+Share = Annotated[float, Field(ge=0, le=1)]
+NO_IMAGES = "images are not modelled; remove it"
+NO_TOKENIZER = "tokenizer time is not modelled; remove it"
+NO_PLAYS = "agentic plays are not readable yet; remove it"
+
+
+class Synthetic(Section):
+    """Independent requests of one length."""
+
+    type: Literal["synthetic"]
+    input_tokens: Count = 1024
+    output_tokens: NonNegativeInt = 128
+    shared_prefix_ratio: Share = 0.0
+    prefix_groups: NonNegativeInt = 0
+    images: Annotated[Any, only(None, because=NO_IMAGES)] = None
+    tokenization: Annotated[Any, only(None, because=NO_TOKENIZER)] = None
+
+
+class SessionShape(Section):
+    """The same four fields as `SyntheticSession` has, in a mapping of their own (the other spelling in use)."""
+
+    turns: Annotated[int, Field(ge=2)] | None = None
+    shared_prefix_ratio: Share | None = None
+    prefix_groups: NonNegativeInt | None = None
+    inter_turn_delay_ms: Milliseconds | None = None
+
+
+class SyntheticSession(Section):
+    """Conversations: each turn's prompt is the whole conversation so far plus new tokens."""
+
+    type: Literal["synthetic-session"]
+    new_input_tokens_per_turn: Count = 1024
+    output_tokens_per_turn: NonNegativeInt = 128
+    turns_per_session: Annotated[int, Field(ge=2)] = 4
+    shared_prefix_ratio: Share = 0.0
+    prefix_groups: NonNegativeInt = 0
+    inter_turn_delay_ms: Milliseconds = 0.0
+    session: SessionShape | None = None
+    tokenization: Annotated[Any, only(None, because=NO_TOKENIZER)] = None
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """Turns, prefix sharing and think time, whichever spelling gave them, under the flat names."""
+        own = self.session or SessionShape()
+        given = own.model_dump(exclude_none=True)
+        return {
+            "turns_per_session": given.get("turns", self.turns_per_session),
+            "shared_prefix_ratio": given.get("shared_prefix_ratio", self.shared_prefix_ratio),
+            "prefix_groups": given.get("prefix_groups", self.prefix_groups),
+            "inter_turn_delay_ms": given.get("inter_turn_delay_ms", self.inter_turn_delay_ms),
+        }
+
+
+class Trace(Section):
+    """Recorded requests in a file."""
+
+    type: Literal["trace"]
+    path: Annotated[str, Field(min_length=1)] | None = None
+    paths: Annotated[list[StrictStr], Field(min_length=1)] | None = None
+    format: Literal["mooncake", "azure"] | None = None  # None: recognised by content
+    block_size: Count = 512  # tokens per hash id
+    nested_timestamp_basis: Annotated[Any, only(None, "auto", because="this belongs to Weka traces; remove it")] = None
+    tokenization: Annotated[Any, only(None, because=NO_TOKENIZER)] = None
+
+    @property
+    def file(self) -> str:
+        """The one path, whichever spelling gave it."""
+        return self.path if self.path is not None else (self.paths or [""])[0]
+
+
+Source = Annotated[Synthetic | SyntheticSession | Trace, Field(discriminator="type")]
+
+
+class Concurrency(Section):
+    """A closed loop: as many requests (or sessions) at once as there are slots."""
+
+    type: Literal["concurrency"]
+    concurrency: Count = 10
+
+
+class OpenLoad(Section):
+    """Arrivals at a rate: requests, or sessions where the source has sessions."""
+
+    requests_per_second: Rate | None = None
+    sessions_per_second: Rate | None = None
+
+    @property
+    def rate(self) -> float | None:
+        return self.requests_per_second if self.requests_per_second is not None else self.sessions_per_second
+
+
+class ConstantRate(OpenLoad):
+    """Equal gaps."""
+
+    type: Literal["constant_rate"]
+
+
+class Poisson(OpenLoad):
+    """Exponential gaps."""
+
+    type: Literal["poisson"]
+    seed: Seed | None = None  # None: the run's seed
+
+
+class Gamma(OpenLoad):
+    """Gamma gaps with the mean of the rate; shape 1 is Poisson, larger is more even, smaller burstier."""
+
+    type: Literal["gamma"]
+    shape: Rate
+    seed: Seed | None = None
+
+
+class Burst(Section):
+    """Everything at time zero."""
+
+    type: Literal["burst"]
+
+
+class TraceTimestamps(Section):
+    """The trace's own arrivals, `speedup` times as fast."""
+
+    type: Literal["trace_timestamps"]
+    speedup: Rate = 1.0
+    agentic_lanes: Annotated[Any, only(None, because=NO_PLAYS)] = None
+    agentic_snapshot: Annotated[Any, only(None, because=NO_PLAYS)] = None
+    agentic_warmup: Annotated[Any, only(None, False, because=NO_PLAYS)] = None
+    agentic_profile: Annotated[Any, only(None, because=NO_PLAYS)] = None
+
+
+Load = Annotated[
+    Concurrency | ConstantRate | Poisson | Gamma | Burst | TraceTimestamps,
+    Field(discriminator="type"),
+]
+
+
+class Stop(Section):
+    """When the run ends: a count (of requests, sessions, or either per unit of load), and a cap on virtual time."""
+
+    requests: Count | None = None
+    requests_per_load_unit: Rate | None = None
+    sessions: Count | None = None
+    sessions_per_load_unit: Rate | None = None
+    max_virtual_time_seconds: Annotated[float, Field(gt=0, le=9e9)] | None = None
+
+
+class Traffic(Section):
+    """Given as a whole or not at all: a traffic section replaces the default, it is not merged with it."""
+
+    source: Source
+    load: Load
+    stop: Stop = Stop()
+    # Requests for zero tokens: vLLM refuses them, so the default does too in its profile (None).
+    zero_output: Literal["refuse", "prefill_only", "quarantine"] | None = None
+    tokenization: Annotated[Any, only(None, because=NO_TOKENIZER)] = None
+
+    @property
+    def load_unit(self) -> float | None:
+        """What the per-load-unit stops multiply: slots, or the rate."""
+        if isinstance(self.load, Concurrency):
+            return self.load.concurrency
+        return self.load.rate if isinstance(self.load, OpenLoad) else None
+
+    @property
+    def count(self) -> int | None:
+        """Requests (or sessions, for a session source) to replay; None: all that the trace has."""
+        stop = self.stop
+        fixed = stop.requests if stop.requests is not None else stop.sessions
+        if fixed is not None:
+            return fixed
+        per_unit = stop.requests_per_load_unit or stop.sessions_per_load_unit
+        return max(1, round(per_unit * self.load_unit)) if per_unit and self.load_unit else None
+
+
+DEFAULT_TRAFFIC = {
+    "source": {"type": "synthetic", "input_tokens": 1024, "output_tokens": 128},
+    "load": {"type": "concurrency", "concurrency": 10},
+    "stop": {"requests": 100},
+}

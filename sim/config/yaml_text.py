@@ -1,0 +1,67 @@
+"""Reading YAML strictly: no doubled keys, and 1e3 is a number."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sim.config.base import ConfigError
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as people mean it. The plain loader keeps the last of two equal keys and reads 1e3 as text."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        if isinstance(key, (dict, list)):
+            continue
+        if key in seen:
+            mark = key_node.start_mark
+            raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", mark)
+        seen.add(key)
+    return yaml.SafeLoader.construct_mapping(loader, node, deep=deep)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def parse_file(path: Path, source: str) -> dict[str, Any]:
+    """The mapping in a file.
+
+    Raises:
+        ConfigError: no such file, not text, not YAML, or not a mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{source}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source}: cannot be read: {error}") from None
+    try:
+        values = yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source}: not readable as YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{source}: expected sections such as traffic: and engine:")
+    return values
+
+
+def parse_scalar(text: str) -> Any:
+    """A value given on the command line.
+
+    Raises:
+        ValueError: not YAML.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
