@@ -161,7 +161,10 @@ def of_weighted_ns(samples: Weighted, unit_ns: int = 1_000_000) -> Distribution:
     values, weights = samples.values, samples.weights
     n, least = int(samples.upto[-1]), int(values[0])
     above = values - least
-    total = exact_int_sum(above * weights)
+    if int(above[-1]) * int(weights.max()) < 2**62:
+        total = exact_int_sum(above * weights)
+    else:
+        total = sum(a * w for a, w in zip(above.tolist(), weights.tolist()))
     std = _std(n, total, exact_square_sum(above, weights)) / unit_ns
     marks = [samples.sample(rank(n, p)) / unit_ns for p in PERCENTILES.values()]
     mean = (total + least * n) / (n * unit_ns)

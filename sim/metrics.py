@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -34,9 +35,20 @@ LATENCIES = {
 Row = tuple[str, str, str, float | None, str, int]
 
 
+class Limits(Protocol):
+    """Latency limits of a good request, ms, inclusive; None is no limit. The configuration's `sla` section is one."""
+
+    @property
+    def ttft_ms(self) -> float | None: ...
+    @property
+    def itl_ms(self) -> float | None: ...
+    @property
+    def e2e_ms(self) -> float | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Sla:
-    """Latency limits of a good request, ms, inclusive: TTFT and/or mean ITL, or E2E alone. Rules MR-9, MR-10."""
+    """TTFT and/or mean ITL, or E2E alone. Rules MR-9, MR-10."""
 
     ttft_ms: float | None = None
     itl_ms: float | None = None
@@ -89,7 +101,7 @@ class Metrics:
     reused_tokens_first: int
     peak_active_blocks: int
     committed_prefill_tokens: int | None
-    gpus_per_rank: int = 1
+    gpus_per_worker: int = 1
 
     @property
     def worker_seconds(self) -> float:
@@ -98,7 +110,7 @@ class Metrics:
 
     @property
     def gpu_hours(self) -> float:
-        return self.worker_seconds * self.spec.dp * self.gpus_per_rank / 3600
+        return self.worker_seconds * self.gpus_per_worker / 3600
 
     def rows(self) -> list[Row]:
         """(scope, metric, stat, value, unit, n); value is None where there is no sample."""
@@ -150,7 +162,7 @@ class Metrics:
             "prefill_worker_seconds": 0.0,
             "decode_worker_seconds": self.worker_seconds,
             "prefill_gpus_per_worker": 0,
-            "decode_gpus_per_worker": self.spec.dp * self.gpus_per_rank,
+            "decode_gpus_per_worker": self.gpus_per_worker,
             "gpu_hours": self.gpu_hours,
             "processed_tokens": tokens,
             "processed_tokens_per_s": tokens / wall_s,
@@ -177,10 +189,10 @@ def compute(
     passes: Columns | None,
     spec: EngineSpec,
     *,
-    sla: Sla | None = None,
+    sla: Limits | None = None,
     window: tuple[int, int] | None = None,
     chunks: Columns | None = None,
-    gpus_per_rank: int = 1,
+    gpus_per_worker: int | None = None,
 ) -> Metrics:
     """Every figure of one replay.
 
@@ -193,7 +205,7 @@ def compute(
             tenth percentile of the completed requests to that of the ninetieth; no steady state if those coincide.
         chunks: the chunks table, or None; without it committed prefill tokens are known only if `passes` are there and
             nothing was preempted.
-        gpus_per_rank: tensor parallel size, for gpu hours.
+        gpus_per_worker: for gpu hours; default one per attention-DP rank.
     """
     status, arrival = requests["status"], requests["arrival_ns"]
     completed = status == COMPLETED
@@ -234,7 +246,7 @@ def compute(
         reused_tokens_first=int(first.sum(where=completed)),
         peak_active_blocks=outcome.peak_active_blocks,
         committed_prefill_tokens=committed,
-        gpus_per_rank=gpus_per_rank,
+        gpus_per_worker=spec.dp if gpus_per_worker is None else gpus_per_worker,
     )
 
 
@@ -244,7 +256,7 @@ def metric_rows(
     passes: Columns | None,
     spec: EngineSpec,
     *,
-    sla: Sla | None = None,
+    sla: Limits | None = None,
     window: tuple[int, int] | None = None,
     chunks: Columns | None = None,
 ) -> list[Row]:
@@ -257,15 +269,17 @@ def summary(
     outcome: Outcome,
     spec: EngineSpec,
     *,
-    sla: Sla | None = None,
+    sla: Limits | None = None,
     passes: Columns | None = None,
     chunks: Columns | None = None,
-    gpus_per_rank: int = 1,
+    gpus_per_worker: int | None = None,
 ) -> dict[str, float | int | str]:
     """The whole run under the reference simulator's key names; arguments as in `compute`."""
     # An empty window: the summary has no steady state, so none is worked out.
     window = (0, 0)
-    found = compute(requests, outcome, passes, spec, sla=sla, window=window, chunks=chunks, gpus_per_rank=gpus_per_rank)
+    found = compute(
+        requests, outcome, passes, spec, sla=sla, window=window, chunks=chunks, gpus_per_worker=gpus_per_worker
+    )
     return found.summary()
 
 
@@ -292,14 +306,14 @@ class Tap:
         outcome: Outcome,
         spec: EngineSpec,
         *,
-        sla: Sla | None = None,
+        sla: Limits | None = None,
         window: tuple[int, int] | None = None,
-        gpus_per_rank: int = 1,
+        gpus_per_worker: int | None = None,
     ) -> Metrics:
         """Every figure of the replay that wrote here; arguments as in the function of that name."""
         parts = self._requests
         requests = parts[0] if len(parts) == 1 else {c: np.concatenate([p[c] for p in parts]) for c in REQUESTS}
-        found = compute(requests, outcome, None, spec, sla=sla, window=window, gpus_per_rank=gpus_per_rank)
+        found = compute(requests, outcome, None, spec, sla=sla, window=window, gpus_per_worker=gpus_per_worker)
         return replace(found, committed_prefill_tokens=self._committed)
 
 
@@ -320,7 +334,7 @@ def committed_prefill_tokens(chunks: Columns) -> int:
     return int(chunks["n_tokens"].sum(where=chunks["prompt_tokens"] > 0))
 
 
-def is_good(requests: Columns, completed: np.ndarray, sla: Sla) -> np.ndarray:
+def is_good(requests: Columns, completed: np.ndarray, sla: Limits) -> np.ndarray:
     """Which completed requests met every limit. Whole nanoseconds, so a request exactly on a limit is good."""
     first, last = requests["first_token_ns"], requests["last_token_ns"]
     arrival, made = requests["arrival_ns"], requests["output_tokens"]
@@ -342,7 +356,7 @@ def _scope(
     requests: Columns,
     chosen: np.ndarray,
     gaps: Weighted,
-    sla: Sla | None,
+    sla: Limits | None,
     flow: tuple[int, int, int] | None = None,
 ) -> ScopeMetrics:
     """Figures over the chosen requests; `flow` replaces their totals (requests, input tokens, output tokens)."""

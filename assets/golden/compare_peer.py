@@ -30,7 +30,7 @@ def differences(case: Mapping[str, Any], options: Options, replayed: Replayed) -
         replayed.spec,
         sla=options.sla,
         chunks=replayed.tables["chunks"],
-        gpus_per_rank=options.gpus_per_rank,
+        gpus_per_worker=options.gpus_per_worker,
     )
     for block, relative in (("summary", RELATIVE), ("sketched", SKETCHED)):
         for key, value in expected[block].items():

@@ -63,7 +63,7 @@ class Options(NamedTuple):
     """What belongs to the evaluation, not to the replay."""
 
     sla: Sla | None
-    gpus_per_rank: int
+    gpus_per_worker: int
 
 
 def load(case: Mapping[str, Any], base: Path) -> PeerCase:
@@ -91,7 +91,7 @@ def load(case: Mapping[str, Any], base: Path) -> PeerCase:
     return PeerCase(
         spec,
         _workload(case["traffic"], spec.block_tokens, base),
-        Options(sla, worker.get("tensor_parallel_size") or 1),
+        Options(sla, spec.dp * (worker.get("tensor_parallel_size") or 1)),
     )
 
 
