@@ -1,0 +1,148 @@
+"""A trace as columns, whatever file it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+class TraceError(ValueError):
+    """The trace cannot be used at all. The message names the file, what was found and what to do."""
+
+
+class Quarantine:
+    """Rows of the source that were set aside, in file order.
+
+    Attributes:
+        source_line: line of the file, from 1.
+        reason: one of `fields.REASONS`.
+        field: the field at fault, or None when it is the line as a whole.
+        value: its value as text.
+        raw: the line as it stands in the file.
+    """
+
+    def __init__(self) -> None:
+        self.source_line: list[int] = []
+        self.reason: list[str] = []
+        self.field: list[str | None] = []
+        self.value: list[str | None] = []
+        self.raw: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self.source_line)
+
+    def add(self, line: int, reason: str, field: str | None, value: str | None, raw: str) -> None:
+        self.source_line.append(line)
+        self.reason.append(reason)
+        self.field.append(field)
+        self.value.append(value)
+        self.raw.append(raw)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Columns of table `quarantine`."""
+        return {
+            "source_line": self.source_line,
+            "reason": self.reason,
+            "field": self.field,
+            "value": self.value,
+            "raw": self.raw,
+        }
+
+    def reasons(self) -> dict[str, int]:
+        """Rows per reason, most frequent first."""
+        counts: dict[str, int] = {}
+        for reason in self.reason:
+            counts[reason] = counts.get(reason, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Where the lines of a file went: lines = header + blank + rows_read, and rows_read = clean + quarantined."""
+
+    lines: int
+    header: int
+    blank: int
+    rows_read: int
+    clean: int
+    quarantined: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """The usable rows of a trace in order of arrival; rows of a session are its turns.
+
+    Attributes:
+        request_id: shape (n,), position among the file's rows, from 0, quarantined rows included.
+        source_line: shape (n,), line of the file, from 1.
+        external_id: the source's names of the requests, or None if it has none.
+        session: shape (n,), session number by first appearance, -1 for none; or None if there are no sessions.
+        session_names: the source's name of each session.
+        turn: shape (n,), from 0 within a session, -1 for none; or None with `session`.
+        arrival_ns: shape (n,), non-decreasing, the earliest is 0. For later turns (and without timestamps) a place in
+            the order rather than a time.
+        delay_ns: shape (n,), think time before a later turn; or None with `session`.
+        prompt_tokens, output_tokens: shape (n,).
+        pinned_rank: shape (n,), rank inside the worker, -1 for none; or None if nobody is pinned.
+        hash_offsets, hash_ids: ids of row r are hash_ids[hash_offsets[r]:hash_offsets[r + 1]]; None if the trace says
+            nothing about prefixes, which is not the same as saying that none are shared.
+        hash_block_tokens: tokens per id.
+        has_timestamps: whether every row that needs an arrival has one.
+        format: the format's name, and `why` it was taken for that.
+        digest: blake2b of the file's bytes, 32 hex digits.
+        notes: facts about the file that are no faults: sorting, surplus ids, ignored fields.
+    """
+
+    request_id: np.ndarray
+    source_line: np.ndarray
+    external_id: list[str | None] | None
+    session: np.ndarray | None
+    session_names: list[str]
+    turn: np.ndarray | None
+    arrival_ns: np.ndarray
+    delay_ns: np.ndarray | None
+    prompt_tokens: np.ndarray
+    output_tokens: np.ndarray
+    pinned_rank: np.ndarray | None
+    hash_offsets: np.ndarray | None
+    hash_ids: np.ndarray | None
+    hash_block_tokens: int
+    has_timestamps: bool
+    quarantine: Quarantine
+    counts: Counts
+    path: str
+    format: str
+    why: str
+    digest: str
+    notes: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.request_id)
+
+    @property
+    def session_id(self) -> list[str | None] | None:
+        """The source's session name per row."""
+        if self.session is None:
+            return None
+        return [self.session_names[code] if code >= 0 else None for code in self.session.tolist()]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the rows come from and what happened on the way, ready for JSON."""
+        counts = self.counts
+        return {
+            "path": self.path,
+            "format": self.format,
+            "why_this_format": self.why,
+            "digest": self.digest,
+            "lines": counts.lines,
+            "header": counts.header,
+            "blank": counts.blank,
+            "rows_read": counts.rows_read,
+            "clean": counts.clean,
+            "quarantined": counts.quarantined,
+            "reasons": self.quarantine.reasons(),
+            **self.notes,
+        }
