@@ -1,0 +1,43 @@
+"""The tables. To add one: declare it in a file of its own and list it here.
+
+`perf_db` does not know the engine; a test holds these declarations to the column names the engine hands out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from perf_db.schema import Column, Table
+from perf_db.tables.admissions import ADMISSIONS
+from perf_db.tables.chunks import CHUNKS
+from perf_db.tables.evidence import EVIDENCE
+from perf_db.tables.files import FILES
+from perf_db.tables.metrics import METRICS
+from perf_db.tables.passes import PASSES
+from perf_db.tables.pressure import PRESSURE
+from perf_db.tables.quarantine import QUARANTINE
+from perf_db.tables.requests import REQUESTS
+from perf_db.tables.runs import REPLAY_ID, RUN_ID, RUNS
+from perf_db.tables.spans import SPANS
+from perf_db.tables.traces import TRACES
+
+# What one replay produces. Parquet holds these columns and nothing else: no host time, no run id, so that the same
+# replay gives the same bytes.
+RESULT_TABLES: dict[str, Table] = {
+    t.name: t for t in (REQUESTS, SPANS, PASSES, EVIDENCE, PRESSURE, QUARANTINE, ADMISSIONS, CHUNKS, METRICS)
+}
+# Kept inside the DuckDB file: few rows per replay.
+NATIVE_TABLES: dict[str, Table] = {t.name: t for t in (RUNS, FILES, METRICS)}
+TABLES: dict[str, Table] = {RUNS.name: RUNS, **RESULT_TABLES, FILES.name: FILES, TRACES.name: TRACES}
+
+# In front of every result table when rows of several replays are seen together.
+RUN_COLUMNS: tuple[Column, ...] = (RUN_ID, REPLAY_ID)
+
+
+def schema_digest() -> str:
+    """Digest of what the result tables hold: another column, type or category, another digest. Wording is free."""
+    state = hashlib.blake2b(digest_size=16)
+    for table in RESULT_TABLES.values():
+        for c in table.columns:
+            state.update(f"{table.name}|{c.name}|{c.dtype.value}|{c.unit}|{c.nullable}|{','.join(c.values)}\n".encode())
+    return state.hexdigest()

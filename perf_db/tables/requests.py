@@ -1,0 +1,53 @@
+"""Table `requests`: what one replay did to each request."""
+
+from perf_db.schema import Column, Dtype, Table
+
+STATUS = ("completed", "rejected", "unfinished")
+REASONS = ("", "prompt_reaches_max_model_len", "exceeds_kv_pool")
+
+REQUESTS = Table(
+    name="requests",
+    row_is="one request of the trace, in the order of the trace",
+    key=("request_id",),
+    columns=(
+        Column("request_id", Dtype.INT32, "", "position of its row in the source, from 0, quarantined rows included"),
+        Column("external_id", Dtype.TEXT, "", "the source's own name of the request", nullable=True),
+        Column(
+            "source_line", Dtype.INT32, "", "line of the source file, from 1; null for made-up traffic", nullable=True
+        ),
+        Column("session_id", Dtype.TEXT, "", "session it belongs to, as the source names it", nullable=True),
+        Column("turn", Dtype.INT32, "", "turn within its session, from 0", nullable=True),
+        Column("worker", Dtype.INT32, "", "worker it was sent to; null if it never arrived", nullable=True),
+        Column(
+            "dp_rank", Dtype.INT32, "", "attention-DP rank inside the worker; null if it never arrived", nullable=True
+        ),
+        Column("arrival_ns", Dtype.INT64, "ns", "arrival; null if the replay stopped before it", nullable=True),
+        Column("admitted_ns", Dtype.INT64, "ns", "start of the pass of its first admission", nullable=True),
+        Column("first_token_ns", Dtype.INT64, "ns", "first output token; null if none was made", nullable=True),
+        Column("second_token_ns", Dtype.INT64, "ns", "second output token; null below two", nullable=True),
+        Column("last_token_ns", Dtype.INT64, "ns", "latest output token; null if none was made", nullable=True),
+        Column("end_ns", Dtype.INT64, "ns", "completion or rejection; null if unfinished", nullable=True),
+        Column("status", Dtype.TEXT, "", "how it ended", values=STATUS),
+        Column("reason", Dtype.TEXT, "", "why it was rejected; null otherwise", nullable=True, values=REASONS),
+        Column("prompt_tokens", Dtype.INT32, "tokens", "length of the prompt"),
+        Column("requested_tokens", Dtype.INT32, "tokens", "output asked for"),
+        Column("output_tokens", Dtype.INT32, "tokens", "output made"),
+        Column(
+            "cached_tokens_first",
+            Dtype.INT32,
+            "tokens",
+            "prefix found in the KV cache at its first admission; null if never admitted",
+            nullable=True,
+        ),
+        Column(
+            "cached_tokens_max",
+            Dtype.INT32,
+            "tokens",
+            "most prefix found at any of its admissions; null if never admitted",
+            nullable=True,
+        ),
+        Column("n_admissions", Dtype.INT32, "admissions", "times it was admitted, after preemptions included"),
+        Column("n_preemptions", Dtype.INT32, "preemptions", "times it lost its KV blocks"),
+        Column("n_spans", Dtype.INT32, "spans", "stretches of consecutive passes in which it made tokens"),
+    ),
+)
