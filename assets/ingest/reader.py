@@ -17,6 +17,7 @@ def read_trace(
     format: str | None = None,
     block_tokens: int = 512,
     needs_timestamps: bool = True,
+    needs_output: bool = False,
     progress: Progress | None = None,
 ) -> Trace:
     """Read a trace file, plain or gzipped.
@@ -26,6 +27,7 @@ def read_trace(
         format: one of `FORMATS`; None: found out from the first lines.
         block_tokens: tokens per hash id, where the format has ids.
         needs_timestamps: whether a request without an arrival is a bad row (not so in a closed loop).
+        needs_output: whether a request for no tokens is a bad row; it is legal otherwise.
         progress: called with (bytes read, bytes in all).
 
     Raises:
@@ -38,25 +40,16 @@ def read_trace(
         chosen, why = FORMATS[format], "named in the configuration"
     else:
         raise TraceError(f"{path}: format {format!r} is not one of {', '.join(FORMATS)}")
+    needs = {"needs_timestamps": needs_timestamps, "needs_output": needs_output}
     try:
-        return _read(path, chosen, why, block_tokens, needs_timestamps, progress, needs_ids=False)
+        return _read(path, chosen, why, block_tokens, progress, Rows(**needs, needs_ids=False))
     except SomeRowsHaveIds:
-        return _read(path, chosen, why, block_tokens, needs_timestamps, progress, needs_ids=True)
+        return _read(path, chosen, why, block_tokens, progress, Rows(**needs, needs_ids=True))
 
 
-def _read(
-    path: Path,
-    format: Format,
-    why: str,
-    block_tokens: int,
-    needs_timestamps: bool,
-    progress: Progress | None,
-    *,
-    needs_ids: bool,
-) -> Trace:
+def _read(path: Path, format: Format, why: str, block_tokens: int, progress: Progress | None, rows: Rows) -> Trace:
     lines = Lines(path, progress)
     parser = format.parser(block_tokens)
-    rows = Rows(needs_timestamps=needs_timestamps, needs_ids=needs_ids)
     quarantine = Quarantine()
     parse, add = parser.row, rows.add
     n_blank = n_header = n_rows = 0

@@ -45,10 +45,11 @@ class Rows:
         needs_timestamps: a first turn without an arrival is a bad row.
         needs_ids: a row without prefix ids is a bad row. A file in which no row has any is a trace without prefix
             information; in one where others have them, a row without would pass for one that shares nothing.
+        needs_output: a request for no tokens is a bad row.
     """
 
-    def __init__(self, *, needs_timestamps: bool, needs_ids: bool) -> None:
-        self.needs_timestamps, self.needs_ids = needs_timestamps, needs_ids
+    def __init__(self, *, needs_timestamps: bool, needs_ids: bool, needs_output: bool) -> None:
+        self.needs_timestamps, self.needs_ids, self.needs_output = needs_timestamps, needs_ids, needs_output
         self.request_id, self.source_line = array("q"), array("q")
         self.order_ns, self.delay_ns = array("q"), array("q")
         self.prompt_tokens, self.output_tokens = array("q"), array("q")
@@ -72,6 +73,8 @@ class Rows:
         arrival_ns, prompt, output, hash_ids, name, delay_ns, external_id, pinned_rank = row
         if external_id is not None and external_id in self._seen:
             raise BadRow("duplicate_id", "request_id", external_id)
+        if output == 0 and self.needs_output:
+            raise BadRow("zero_output", "output", 0)
         if hash_ids is None:
             if self.needs_ids or self.hash_ids:
                 raise BadRow("missing_field", "hash_ids")

@@ -129,6 +129,24 @@ class Trace:
         return [self.session_names[code] if code >= 0 else None for code in self.session.tolist()]
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is no fault and yet probably not meant."""
+        found = []
+        surplus = self.notes.get("rows_with_surplus_hash_ids", 0)
+        if surplus * 2 > len(self):
+            found.append(
+                f"{surplus:,} of {len(self):,} rows have more hash ids than blocks of {self.hash_block_tokens} tokens "
+                "need: is traffic.source.block_size right?"
+            )
+        late = self.notes["rows_out_of_order"]
+        if late:
+            found.append(f"{late:,} row(s) of the trace were out of order and have been sorted by time")
+        if self.counts.quarantined:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.quarantine.reasons().items())
+            found.append(f"{self.counts.quarantined:,} of {self.counts.rows_read:,} rows are in quarantine: {reasons}")
+        return tuple(found)
+
+    @property
     def provenance(self) -> dict[str, Any]:
         """Where the rows come from and what happened on the way, ready for JSON."""
         counts = self.counts

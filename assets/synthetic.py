@@ -1,0 +1,184 @@
+"""Made-up traffic: requests or conversations of fixed lengths, shared prefixes, and arrival processes.
+
+Every random number is the i-th output of a counter-based stream named after its purpose, where i is the request or
+session it is for. Hence a request does not change when more follow it, when another process draws too, or when a
+sampler rejects a draw for its neighbour.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+SECOND_NS = 1_000_000_000
+# Past this the sum of two times could leave 64 bits.
+LAST_NS = 2**62
+
+
+def uniforms(seed: int, purpose: str, n: int) -> np.ndarray:
+    """n numbers in [0, 1) with 53 random bits; the i-th depends on the seed, the purpose and i alone."""
+    key = np.frombuffer(hashlib.blake2b(f"{seed}/{purpose}".encode(), digest_size=16).digest(), np.uint64)
+    raw = np.random.Philox(key=key).random_raw(n)
+    # In place, and not through Generator: its algorithms may change with numpy, raw Philox output may not.
+    raw >>= np.uint64(11)
+    return raw * 2.0**-53
+
+
+def round_half_away(value: float) -> int:
+    """The nearest whole number, halves upward (values here are never negative). Rule WL-EX1."""
+    whole = int(value)
+    return whole + (value - whole >= 0.5)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Requests of a made-up workload, as `sim.inputs.Workload` wants them."""
+
+    prompt_tokens: np.ndarray
+    output_tokens: np.ndarray
+    hash_offsets: np.ndarray | None = None
+    hash_ids: np.ndarray | None = None
+    hash_block_tokens: int = 512
+    hashed_tokens: np.ndarray | None = None
+    session: np.ndarray | None = None
+    turn: np.ndarray | None = None
+    delay_ns: np.ndarray | None = None
+
+
+def shared_tokens(prompt_tokens: int, ratio: float, block_tokens: int) -> int:
+    """Tokens of the shared prefix, whole blocks: round(blocks x ratio). Rule WL-6.
+
+    1,024 tokens in blocks of 16 at 0.3: round(19.2) = 19 blocks, 304 tokens. The last block may reach past the prompt.
+    """
+    blocks = -(-prompt_tokens // block_tokens)
+    return min(blocks, round_half_away(blocks * ratio)) * block_tokens
+
+
+def groups(seed: int, n: int, n_groups: int) -> np.ndarray:
+    """The prefix group of each of n requests or sessions, uniform."""
+    return (uniforms(seed, "prefix-group", n) * n_groups).astype(np.int64)
+
+
+def requests(
+    n: int,
+    *,
+    input_tokens: int,
+    output_tokens: int,
+    shared_prefix_ratio: float,
+    prefix_groups: int,
+    block_tokens: int,
+    seed: int,
+) -> Columns:
+    """n independent requests. Rule WL-6.
+
+    One id stands for the whole shared prefix: ids are about equality, and what follows the prefix is equal to nothing.
+    """
+    prompt, output = np.full(n, input_tokens, np.int64), np.full(n, output_tokens, np.int64)
+    shared = shared_tokens(input_tokens, shared_prefix_ratio, block_tokens)
+    if shared == 0:
+        # Known to share nothing, as opposed to a trace that does not say: an offset column without ids.
+        return Columns(prompt, output, np.zeros(n + 1, np.int64), np.zeros(0, np.int64), block_tokens)
+    return Columns(prompt, output, np.arange(n + 1), groups(seed, n, prefix_groups), hash_block_tokens=shared)
+
+
+def sessions(
+    n: int,
+    *,
+    turns: int,
+    new_tokens: int,
+    output_tokens: int,
+    inter_turn_delay_ms: float,
+    shared_prefix_ratio: float,
+    prefix_groups: int,
+    block_tokens: int,
+    seed: int,
+) -> Columns:
+    """n conversations of `turns` requests each, session by session. Rule WL-7.
+
+    Turn k's prompt is everything before it (prompts and generated output) plus new tokens: 8 new, 2 out, 3 turns give
+    prompts of 8, 18 and 28. The shared prefix belongs to the first turn. Generated tokens are identified too, since
+    the next turn repeats them.
+    """
+    turn = np.arange(turns)
+    prompts = (turn + 1) * new_tokens + turn * output_tokens
+    ends = prompts + output_tokens
+    # Whole blocks of the prompt only: what follows the first prompt is this conversation's own.
+    shared = min(
+        shared_tokens(new_tokens, shared_prefix_ratio, block_tokens), new_tokens // block_tokens * block_tokens
+    )
+    # A conversation is one chain, so one id may stand for all of it; behind a shared prefix, blocks of its size.
+    width = shared or -(-int(ends[-1]) // block_tokens) * block_tokens
+    lengths = -(-ends // width)
+    longest = int(lengths[-1])
+    table = np.arange(n * longest, dtype=np.int64).reshape(n, longest) + prefix_groups
+    if shared:
+        table[:, 0] = groups(seed, n, prefix_groups)
+    # Row s, then for each turn the first lengths[turn] ids of its conversation.
+    picked = np.concatenate([np.arange(length) for length in lengths])
+    offsets = np.zeros(n * turns + 1, np.int64)
+    np.cumsum(np.tile(lengths, n), out=offsets[1:])
+    delay_ns = np.where(turn > 0, round(inter_turn_delay_ms * 1e6), 0)
+    return Columns(
+        prompt_tokens=np.tile(prompts, n),
+        output_tokens=np.full(n * turns, output_tokens, np.int64),
+        hash_offsets=offsets,
+        hash_ids=table[:, picked].reshape(-1),
+        hash_block_tokens=width,
+        hashed_tokens=np.tile(ends, n),
+        session=np.repeat(np.arange(n), turns),
+        turn=np.tile(turn, n),
+        delay_ns=np.tile(delay_ns, n),
+    )
+
+
+def constant_arrivals(n: int, rate: float) -> np.ndarray:
+    """Arrivals at i / rate. Rule WL-1."""
+    return _whole(np.arange(n) * float(SECOND_NS) / rate, n, rate)
+
+
+def poisson_arrivals(n: int, rate: float, seed: int) -> np.ndarray:
+    """Exponential gaps of mean 1 / rate, the first arrival at 0. Rule WL-2."""
+    return _from_gaps(-np.log1p(-uniforms(seed, "arrival", n)), rate)
+
+
+def gamma_arrivals(n: int, rate: float, shape: float, seed: int) -> np.ndarray:
+    """Gamma gaps of mean 1 / rate and coefficient of variation 1 / sqrt(shape), the first arrival at 0. Rule WL-2."""
+    return _from_gaps(_gamma(n, shape, seed) / shape, rate)
+
+
+def _from_gaps(gaps: np.ndarray, rate: float) -> np.ndarray:
+    """Arrivals from gaps in units of the mean. Gaps are rounded first: sums of whole numbers are exact."""
+    gaps[:1] = 0
+    gaps *= SECOND_NS / rate
+    if not gaps.sum() < LAST_NS:
+        raise OverflowError(f"{len(gaps):,} arrivals at {rate:g} per second do not end within {LAST_NS} ns")
+    return np.cumsum(np.rint(gaps).astype(np.int64))
+
+
+def _whole(times: np.ndarray, n: int, rate: float) -> np.ndarray:
+    if n and not times[-1] < LAST_NS:
+        raise OverflowError(f"{n:,} arrivals at {rate:g} per second do not end within {LAST_NS} ns")
+    return np.rint(times).astype(np.int64)
+
+
+def _gamma(n: int, shape: float, seed: int) -> np.ndarray:
+    """Standard gamma variates after Marsaglia and Tsang; a shape below 1 is boosted from shape + 1."""
+    d = (shape if shape >= 1 else shape + 1) - 1 / 3
+    c = 1 / np.sqrt(9 * d)
+    out, open_ = np.empty(n), np.arange(n)
+    attempt = 0
+    while len(open_):
+        # A stream per attempt, as long as the last request still open: positions stay those of the requests.
+        u, v, w = (uniforms(seed, f"gamma-{part}-{attempt}", int(open_[-1]) + 1)[open_] for part in "uvw")
+        normal = np.sqrt(-2 * np.log1p(-u)) * np.cos(2 * np.pi * v)
+        cube = (1 + c * normal) ** 3
+        with np.errstate(invalid="ignore", divide="ignore"):
+            accepted = (cube > 0) & (np.log1p(-w) < 0.5 * normal**2 + d * (1 - cube + np.log(cube)))
+        out[open_[accepted]] = d * cube[accepted]
+        open_ = open_[~accepted]
+        attempt += 1
+    if shape < 1:
+        out *= (1 - uniforms(seed, "gamma-boost", n)) ** (1 / shape)
+    return out
