@@ -1,0 +1,41 @@
+-- One row per replay and kind of pass: what the passes were filled with, and what that took.
+-- mix [] prefill_only, decode_only, mixed (both in one pass), or recompute (regaining generated tokens, nothing else)
+-- n_passes [passes] passes of this kind
+-- share_of_passes [ratio] among all passes of the replay
+-- busy_ms [ms] virtual time they took, prefill and decode part together
+-- share_of_time [ratio] of the time of all passes
+-- prefill_tokens [tokens] prompt tokens computed in them
+-- n_tokens [tokens] output tokens made in them
+-- mean_decode [requests] decoding requests per pass
+CREATE OR REPLACE VIEW pass_mix AS
+WITH kinds AS (
+    SELECT
+        run_id,
+        replay_id,
+        CASE
+            WHEN n_prefill > 0 AND n_decode > 0 THEN 'mixed'
+            WHEN n_prefill > 0 THEN 'prefill_only'
+            WHEN n_decode > 0 THEN 'decode_only'
+            ELSE 'recompute'
+        END                                  AS mix,
+        count(*)                             AS n_passes,
+        sum(prefill_ns + decode_ns)::BIGINT  AS busy_ns,
+        sum(prefill_tokens)::BIGINT          AS prefill_tokens,
+        sum(n_tokens)::BIGINT                AS n_tokens,
+        sum(n_decode)::BIGINT                AS n_decode
+    FROM passes
+    GROUP BY ALL
+)
+SELECT
+    run_id,
+    replay_id,
+    mix,
+    n_passes,
+    n_passes / sum(n_passes) OVER replay            AS share_of_passes,
+    busy_ns / 1e6                                   AS busy_ms,
+    busy_ns / nullif(sum(busy_ns) OVER replay, 0)   AS share_of_time,
+    prefill_tokens,
+    n_tokens,
+    n_decode / n_passes                             AS mean_decode
+FROM kinds
+WINDOW replay AS (PARTITION BY run_id, replay_id);

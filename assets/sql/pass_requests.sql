@@ -1,0 +1,39 @@
+-- One row per request and pass that computed something for it: the batches as they were chosen. Filter on run_id.
+-- kind [] new or resumed at an admission, running in a later chunk, decode for a plain one-token decode
+-- n_tokens [tokens] tokens computed
+-- computed_before [tokens] context it already had
+-- cached_tokens [tokens] prefix found in the KV cache, where this pass admitted it
+CREATE OR REPLACE VIEW pass_requests AS
+WITH tokens AS (
+    SELECT
+        run_id,
+        replay_id,
+        request_id,
+        worker,
+        dp_rank,
+        first_pass,
+        first_token_no,
+        unnest(range(n_tokens))::INTEGER AS i
+    FROM spans
+)
+SELECT run_id, replay_id, worker, dp_rank, pass_no, request_id, kind, n_tokens, computed_before, cached_tokens
+FROM chunks
+UNION ALL
+SELECT
+    t.run_id,
+    t.replay_id,
+    t.worker,
+    t.dp_rank,
+    t.first_pass + t.i,
+    t.request_id,
+    'decode',
+    1,
+    -- The token it computes is the newest one known, which has no KV yet.
+    r.prompt_tokens + t.first_token_no + t.i - 1,
+    NULL
+FROM tokens t
+JOIN requests r ON r.run_id = t.run_id AND r.request_id = t.request_id
+-- A pass that made a token while computing a chunk is already there.
+ANTI JOIN chunks c
+    ON c.run_id = t.run_id AND c.request_id = t.request_id AND c.worker = t.worker AND c.dp_rank = t.dp_rank
+    AND c.pass_no = t.first_pass + t.i;

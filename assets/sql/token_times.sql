@@ -1,0 +1,37 @@
+-- One row per output token, worked out from spans and passes; nothing per token is stored. Filter on run_id, and on
+-- request_id where you can: a long replay has tens of millions of tokens.
+-- token_no [] token of the request, from 0
+-- span_no [] the span that holds it
+-- pass_no [] the rank's pass that made it
+-- token_ns [ns] when it became visible
+-- since_arrival_ms [ms] arrival to this token
+CREATE OR REPLACE VIEW token_times AS
+WITH tokens AS (
+    SELECT
+        run_id,
+        replay_id,
+        request_id,
+        span_no,
+        worker,
+        dp_rank,
+        first_pass,
+        first_token_no,
+        unnest(range(n_tokens))::INTEGER AS i
+    FROM spans
+)
+SELECT
+    t.run_id,
+    t.replay_id,
+    t.request_id,
+    t.first_token_no + t.i              AS token_no,
+    t.span_no,
+    t.worker,
+    t.dp_rank,
+    p.pass_no,
+    p.end_ns                            AS token_ns,
+    (p.end_ns - r.arrival_ns) / 1e6     AS since_arrival_ms
+FROM tokens t
+JOIN passes p
+    ON p.run_id = t.run_id AND p.worker = t.worker AND p.dp_rank = t.dp_rank AND p.pass_no = t.first_pass + t.i
+JOIN requests r
+    ON r.run_id = t.run_id AND r.request_id = t.request_id;
