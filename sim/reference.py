@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sim.errors import Deadlock, Livelock
+from sim.explain import blocked_message, livelock_message
 from sim.inputs import Workload
 from sim.result import (
     COMPLETED,
@@ -257,8 +258,9 @@ class Rank:
         spec, batch = self.spec, Batch(chosen=now)
         vllm = spec.profile == "vllm"
         self.ended_since_choice = False
-        if self.gated and not self.running:
-            # 6.2, empty committed batch: nothing else to run, so the gate of everything queued falls.
+        if self.gated and not self.running and self.waiting and self.waiting[0].gate > self.next_pass:
+            # 6.2, empty committed batch: nothing else to run, so the gate of everything queued falls. A preempted request
+            # at the head is something else to run (6-E).
             for request in self.waiting:
                 request.gate = min(request.gate, self.next_pass)
         budget = spec.max_batched_tokens
@@ -426,11 +428,7 @@ class Rank:
         if batch.preempted:
             self.barren += 1
             if self.barren > LIVELOCK_CHOICES:
-                raise Livelock(
-                    f"worker {self.worker} rank {self.dp_rank} preempted in {LIVELOCK_CHOICES} choices in a row without a "
-                    f"token (now {batch.chosen / 1e6} ms): the KV pool of {self.spec.blocks} blocks is too small for the "
-                    "running requests; raise capacity.blocks or lower max_sequences"
-                )
+                raise Livelock(livelock_message(self.spec, self.worker, self.dp_rank, LIVELOCK_CHOICES, batch.chosen))
         self.carried_preemptions += batch.preempted
         if not batch.items:
             return
@@ -744,21 +742,6 @@ def replay(spec: EngineSpec, workload: Workload, sink: Sink) -> Outcome:
             break  # 1.5: the cap is soft
         now = upcoming
     return finish(spec, out, requests, sink, now, began)
-
-
-def blocked_message(spec: EngineSpec, index: int, prompt: int, known: int, now: int) -> str:
-    """Why the request at the head can never run, and what to do."""
-    bs = spec.block_tokens
-    if cdiv(known, bs) > spec.blocks:
-        why = f"its {known} tokens need {cdiv(known, bs)} KV blocks of {bs} and a rank has {spec.blocks}"
-        remedy = "raise kv_cache.capacity.blocks, or set context_length so that it is refused on arrival"
-    elif not spec.chunked_prefill and known > spec.max_batched_tokens:
-        why = f"chunked prefill is off and its {known} tokens exceed the budget of {spec.max_batched_tokens} tokens per pass"
-        remedy = "raise scheduler.max_batched_tokens or switch scheduler.chunked_prefill on"
-    else:
-        why = f"the KV pool of {spec.blocks} blocks has no room that will ever fall free"
-        remedy = "raise kv_cache.capacity.blocks or lower scheduler.max_sequences"
-    return f"nothing can run any more at {now / 1e6} ms: request {index} (prompt {prompt} tokens) is blocked because {why}; {remedy}"
 
 
 def finish(spec: EngineSpec, out: Tables, requests: list[Request], sink: Sink, now: int, began: float) -> Outcome:
