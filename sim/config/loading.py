@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sim.config.base import ConfigError
-from sim.config.rules import ABSENT, Fault, faults
+from sim.config.rules import ABSENT, Fault, Raw, faults
 from sim.config.run import RunConfig
 from sim.config.schema import names_at
 from sim.config.timing import WITHOUT_DATA
@@ -51,6 +51,9 @@ def load_run_config(
         config = RunConfig.model_validate(values, context={"base": base})
     except ValidationError as error:
         problems += [_fault(each, values, assigned) for each in error.errors()]
+    if Raw(values).get("engine.mode") == "disaggregated":
+        # The mode is refused already; asking for the role it does not have would only confuse.
+        problems = [each for each in problems if (each.field, each.value) != ("engine.workers.aggregated", ABSENT)]
     problems += faults(values)
     if problems or config is None:
         lines = "\n".join(f"  {line}" for line in dict.fromkeys(_line(each) for each in problems))

@@ -1,0 +1,159 @@
+"""The engine: a replay in compiled code behind a plain function.
+
+Cost follows events (arrivals, admissions, completions, preemptions), not tokens: see docs/engine.md. `sim.reference` is the
+specification; both give the same tables.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from sim.choose import LIVELOCK_CHOICES
+from sim.collect import Collector
+from sim.errors import Deadlock, Livelock, ReplayError, TimingError
+from sim.explain import blocked_message, livelock_message
+from sim.inputs import Workload
+from sim.loop import run
+from sim.prefix import share
+from sim.result import Outcome, Sink
+from sim.setup import allocate, config_of, first_turns, inputs_of
+from sim.spec import EngineSpec
+from sim.state import (
+    B_B,
+    B_KV,
+    B_KVP,
+    B_NP,
+    B_TP,
+    BAD_PRICE,
+    BLAME_RANK,
+    DEADLOCK,
+    DRAIN,
+    INBOX_HEAD,
+    LIVELOCK,
+    N_DONE,
+    NOW,
+    PAUSE,
+    PEAK_ACTIVE,
+    PROMPT,
+    RECEIVED,
+    RUN_HEAD,
+    STOPPED_AT_CAP,
+    TOTAL_PASSES,
+    WAIT_HEAD,
+    State,
+)
+from sim.timing.compiled import compile_timing
+from sim.timing.plain import PlainPricer, Work
+
+PATIENCE = 200_000  # passes between two looks at the progress bar and at Ctrl-C
+
+
+def replay(
+    spec: EngineSpec, workload: Workload, sink: Sink, *, progress: Callable[[int, int], None] | None = None
+) -> Outcome:
+    """Replay `workload` on `spec`, handing finished rows to `sink` as it goes.
+
+    Args:
+        progress: called with (requests ended, requests in all) between stretches of passes.
+
+    Raises:
+        Deadlock, Livelock, TimingError: the replay cannot be completed; what reached the sink must be thrown away.
+        ValueError: the workload breaks its own contract (unsorted arrivals, lengths out of range).
+    """
+    check(spec, workload)
+    began = time.perf_counter()
+    shared = share(workload, spec.block_tokens, caching=spec.prefix_caching)
+    config, inputs = config_of(spec, workload), inputs_of(workload, shared)
+    # A worker may write this many rows of one kind between two looks at the logs.
+    rows = spec.dp * (4 * spec.max_num_seqs + 8)
+    state, prices = allocate(spec, workload, shared, config, rows), compile_timing(spec)
+    collector = Collector(spec, workload, state, sink)
+    while True:
+        status = run(config, inputs, state, prices, rows, PATIENCE)
+        collector.drain()
+        if status not in (DRAIN, PAUSE):
+            break
+        if progress is not None:
+            progress(int(state.g[N_DONE]), len(workload))
+    if status in (DEADLOCK, LIVELOCK, BAD_PRICE):
+        raise _error(status, spec, state)
+    gaps = collector.finish(stopped=status == STOPPED_AT_CAP)
+    outcome = Outcome(
+        end_ns=int(state.g[NOW]),
+        engine_ms=(time.perf_counter() - began) * 1e3,
+        n_passes=int(state.g[TOTAL_PASSES]),
+        n_requests=len(workload),
+        peak_active_blocks=int(state.g[PEAK_ACTIVE]),
+        latencies=gaps,
+    )
+    if progress is not None:
+        progress(len(workload), len(workload))
+    return outcome
+
+
+def _error(status: int, spec: EngineSpec, state: State) -> ReplayError:
+    """The error of a replay that cannot go on."""
+    now, rank = int(state.g[NOW]), int(state.g[BLAME_RANK])
+    if status == LIVELOCK:
+        return Livelock(livelock_message(spec, rank // spec.dp, rank % spec.dp, LIVELOCK_CHOICES, now))
+    if status == DEADLOCK:
+        heads = [int(state.r[k, head]) for k in range(spec.ranks) for head in (WAIT_HEAD, RUN_HEAD, INBOX_HEAD)]
+        r = next(head for head in heads if head >= 0)
+        prompt = int(state.q[r, PROMPT])
+        return Deadlock(blocked_message(spec, r, prompt, prompt + int(state.q[r, RECEIVED]), now))
+    pricer = PlainPricer(spec)
+    for batch in state.b[rank]:
+        try:
+            pricer.price(Work(*(int(batch[c]) for c in (B_NP, B_TP, B_KVP, B_B, B_KV))))
+        except TimingError as error:
+            return error
+    return TimingError("the timing model returned a duration that is too long for the clock (more than 9e9 ms)")
+
+
+def check(spec: EngineSpec, load: Workload) -> None:
+    """Compiled code does not check bounds, so this is where a malformed workload stops.
+
+    Raises:
+        ValueError: naming the column and the first offending request.
+    """
+    n = len(load)
+    columns = {"arrival_ns": load.arrival_ns, "prompt_tokens": load.prompt_tokens, "output_tokens": load.output_tokens}
+    columns |= {name: getattr(load, name) for name in ("hashed_tokens", "session", "delay_ns", "pinned_rank")}
+    for name, values in columns.items():
+        if values is not None and len(values) != n:
+            raise ValueError(f"workload column {name} has {len(values)} rows, arrival_ns has {n}")
+
+    def refuse(bad: np.ndarray, what: str) -> None:
+        if bad.any():
+            raise ValueError(f"request {int(bad.argmax())}: {what}")
+
+    limit = 2**31 - 1 - 2**20
+    refuse(load.prompt_tokens < 1, "prompt_tokens must be at least 1")
+    refuse(load.output_tokens < 0, "output_tokens must not be negative")
+    refuse(load.prompt_tokens + load.output_tokens > limit, f"prompt and output together exceed {limit} tokens")
+    if load.pinned_rank is not None:
+        refuse(load.pinned_rank >= spec.dp, f"pinned_rank must be below the {spec.dp} attention-DP ranks of a worker")
+    if load.delay_ns is not None:
+        refuse(load.delay_ns < 0, "delay_ns must not be negative")
+    if load.concurrency is None:
+        firsts = load.arrival_ns if load.session is None else load.arrival_ns[first_turns(load.session)[0]]
+        refuse(firsts < 0, "arrival_ns must not be negative")
+        if n and (np.diff(firsts) < 0).any():
+            raise ValueError(f"arrivals go back in time after request {int((np.diff(firsts) < 0).argmax())}: sort the workload")
+    elif load.concurrency < 1:
+        raise ValueError(f"concurrency={load.concurrency} must be at least 1")
+    if load.hash_offsets is not None:
+        if len(load.hash_offsets) != n + 1 or load.hash_ids is None or load.hash_offsets[-1] != len(load.hash_ids):
+            raise ValueError("hash_offsets must have one entry more than there are requests and end at len(hash_ids)")
+        if n and (np.diff(load.hash_offsets) < 0).any():
+            raise ValueError("hash_offsets must not decrease")
+    if spec.profile == "vllm" and spec.max_batched_tokens < spec.max_num_seqs:
+        raise ValueError(
+            f"max_batched_tokens={spec.max_batched_tokens} is below max_num_seqs={spec.max_num_seqs}: vLLM refuses this; raise "
+            "scheduler.max_batched_tokens, lower scheduler.max_sequences, or use profile parity"
+        )
+    if spec.profile == "vllm" and spec.preemption == "fifo":
+        raise ValueError("preemption 'fifo' does not exist in vLLM; use 'lifo', or profile parity")

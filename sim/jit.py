@@ -1,0 +1,54 @@
+"""How kernels are compiled and cached. Take `kernel` from here and nowhere else."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import numba
+
+_SIM = Path(__file__).parent
+
+
+def source_key() -> str:
+    """Digest of every source in `sim/` and of the switches that change machine code, 12 hex digits."""
+    # The bounds-check switch changes the machine code but is not part of numba's own key.
+    digest = hashlib.blake2b(f"{numba.__version__} {numba.config.BOUNDSCHECK}".encode(), digest_size=6)
+    for path in sorted(_SIM.rglob("*.py")):
+        digest.update(path.relative_to(_SIM).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def cache_root() -> Path:
+    """Where compiled kernels are kept: `TRACEMILL_CACHE`, else inside the environment that runs us."""
+    return Path(os.environ.get("TRACEMILL_CACHE") or Path(sys.prefix) / "var" / "tracemill-kernels")
+
+
+# numba looks only at the file a kernel is written in: after an edit of another file it would go on running the old machine
+# code, silently. A cache folder per state of the sources makes that impossible.
+numba.config.CACHE_DIR = str(cache_root() / source_key())
+
+
+def is_cached() -> bool:
+    """Whether kernels for these sources have been compiled before on this machine."""
+    return any(Path(numba.config.CACHE_DIR).rglob("*.nbc"))
+
+
+def prune(keep: int = 3) -> None:
+    """Forget the compiled kernels of all but the newest source states."""
+    import shutil
+
+    root = cache_root()
+    if not root.is_dir():
+        return
+    states = sorted((p for p in root.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime, reverse=True)
+    for old in states[keep:]:
+        if old.name != source_key():
+            shutil.rmtree(old, ignore_errors=True)
+
+
+# numpy's error model: a division by zero gives inf or nan, which the price check refuses, and costs no branch.
+kernel = numba.njit(cache=True, error_model="numpy")

@@ -1,0 +1,1 @@
+"""The paged KV pool of a rank: blocks in use, cached blocks, free blocks."""

@@ -1,0 +1,150 @@
+"""A deployment and a workload as the arrays a kernel runs on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import sim.state as S
+from sim.inputs import Workload
+from sim.prefix import Shared
+from sim.result import ADMISSIONS, CHUNKS, PASSES, PRESSURE, UNFINISHED
+from sim.spec import EngineSpec
+from sim.state import Config, Inputs, State
+
+LOG_ROWS = 1 << 16
+NO_STOP = -1
+EMPTY_LINKS = (
+    S.RANK, S.QNEXT, S.QPREV, S.CNEXT, S.CPREV, S.GNEXT, S.GPREV, S.NNEXT, S.ANEXT, S.SEGMENTS, S.EXTENTS, S.PREV_PASS,
+    S.CACHED_NOW, S.CACHED_FIRST, S.CACHED_MAX,
+)
+
+
+def first_turns(session: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which requests wait for no predecessor, and the next turn of every request.
+
+    Args:
+        session: shape (n,), session number or -1.
+
+    Returns:
+        mask, shape (n,); index of the next turn or -1, shape (n,), int32.
+    """
+    n = len(session)
+    order = np.argsort(session, kind="stable")
+    ranked = session[order]
+    follows = np.zeros(n, bool)
+    follows[1:] = (ranked[1:] == ranked[:-1]) & (ranked[1:] >= 0)
+    next_turn = np.full(n, -1, np.int32)
+    places = np.flatnonzero(follows)
+    next_turn[order[places - 1]] = order[places]
+    first = np.ones(n, bool)
+    first[order[places]] = False
+    return first, next_turn
+
+
+def config_of(spec: EngineSpec, load: Workload) -> Config:
+    vllm = spec.profile == "vllm"
+    depth = 2 if vllm and spec.async_scheduling else 1
+    ties = spec.boundary_arrivals or ("after" if depth == 2 else "before")
+    longest = int(load.output_tokens.max(initial=0))
+    buckets = 8
+    while buckets < longest + 4:
+        buckets *= 2
+    return Config(
+        n=len(load),
+        vllm=int(vllm),
+        depth=depth,
+        gated=int(not vllm and spec.async_scheduling),
+        reads_ties=int(ties == "before" or not vllm),
+        workers=spec.workers,
+        dp=spec.dp,
+        bs=spec.block_tokens,
+        blocks=spec.blocks,
+        seqs=spec.max_num_seqs,
+        budget=spec.max_batched_tokens,
+        limit=spec.max_model_len or 0,
+        caching=int(spec.prefix_caching),
+        chunked=int(spec.chunked_prefill),
+        fifo=int(spec.preemption == "fifo"),
+        interval=spec.prefill_schedule_interval,
+        spare=int(spec.watermark * (spec.blocks + 1)),  # vLLM counts its null block in
+        reserve_full=int(spec.reserve_full_isl),
+        stop=NO_STOP if spec.stop_ns is None else spec.stop_ns,
+        mask=buckets - 1,
+        concurrency=load.concurrency or 0,
+        sessions=int(load.session is not None),
+        pinned=int(load.pinned_rank is not None),
+    )
+
+
+def inputs_of(load: Workload, shared: Shared) -> Inputs:
+    n = len(load)
+    firsts, next_turn, delay = np.arange(n, dtype=np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64)
+    if load.session is not None:
+        first, next_turn = first_turns(np.asarray(load.session))
+        firsts = np.flatnonzero(first).astype(np.int32)
+        delay = np.zeros(n, np.int64) if load.delay_ns is None else np.array(load.delay_ns, np.int64)
+    pinned = np.zeros(0, np.int32) if load.pinned_rank is None else np.array(load.pinned_rank, np.int32)
+    return Inputs(np.array(load.arrival_ns, np.int64), firsts, next_turn, delay, pinned, shared.at, shared.chain)
+
+
+def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, rows: int) -> State:
+    """Arrays of a fresh replay. Large ones are touched only as far as they are used.
+
+    Args:
+        rows: rows a worker may write to a log between two looks at it; logs hold at least twice that.
+    """
+    rows = max(LOG_ROWS, 2 * rows)
+    n, ranks = len(load), spec.ranks
+    q = np.zeros((n, S.Q_WIDTH), np.int32)
+    output = load.output_tokens
+    if spec.max_model_len is not None:
+        output = np.clip(np.minimum(output, spec.max_model_len - load.prompt_tokens), 0, None)
+    q[:, S.PROMPT], q[:, S.OUTPUT], q[:, S.SHARED] = load.prompt_tokens, output, shared.blocks
+    q[:, S.STATUS] = UNFINISHED
+    for column in EMPTY_LINKS:
+        q[:, column] = -1
+    r = np.zeros((ranks, S.R_WIDTH), np.int64)
+    for column in (S.RUN_HEAD, S.RUN_TAIL, S.WAIT_HEAD, S.WAIT_TAIL, S.INBOX_HEAD, S.INBOX_TAIL, S.PREFILL_AT, S.DELIVERED):
+        r[:, column] = -1
+    r[:, S.FREE] = spec.blocks
+    w = np.zeros((spec.workers, S.W_WIDTH), np.int64)
+    w[:, S.GROUP_END] = -1
+    g = np.zeros(S.G_WIDTH, np.int64)
+    g[S.NODE_FREE], g[S.NODE_BUMP] = -1, ranks
+    # Every node stands for at least one physical block of its rank.
+    nodes = ranks * (spec.blocks + 1) + 1
+    if nodes > 2**31 - 1:
+        raise ValueError(f"{ranks} ranks of {spec.blocks} blocks exceed 2^31 blocks; lower kv_cache.capacity.blocks")
+    nd = np.empty((nodes, S.N_WIDTH), np.int32)
+    for column in (0, 1):
+        nd[:ranks, column] = np.arange(ranks)  # a sentinel is its own neighbour
+    buckets = config.mask + 1
+    sessions = n if load.session is not None else 1
+    return State(
+        q=q,
+        t=np.full((n, S.T_WIDTH), -1, np.int64),
+        r=r,
+        w=w,
+        g=g,
+        nd=nd,
+        b=np.zeros((ranks, 2, S.B_WIDTH), np.int64),
+        s=np.zeros((2 * spec.max_num_seqs + 8, S.S_WIDTH), np.int64),
+        calendar=np.full((ranks, buckets, 2), -1, np.int32),
+        growth=_growth(ranks, spec.block_tokens),
+        copies=np.full((ranks, max(1, shared.n_identities), 2), -1, np.int32),
+        lease=np.empty(max(1, len(shared.chain)), np.int32),
+        heap=np.zeros((spec.workers + 1, 2), np.int64),
+        turns=np.zeros((sessions + 1, 2), np.int64),
+        dirty=np.zeros(spec.workers + 1, np.int32),
+        passes=np.empty((len(PASSES) - 1, rows), np.int64),
+        spans=np.empty((7, rows), np.int64),
+        admissions=np.empty((len(ADMISSIONS) - 1, rows), np.int64),
+        chunks=np.empty((len(CHUNKS) - 1, rows), np.int64),
+        pressure=np.empty((len(PRESSURE) - 1, rows), np.int64),
+    )
+
+
+def _growth(ranks: int, block_tokens: int) -> np.ndarray:
+    growth = np.zeros((ranks, block_tokens, 4), np.int32)
+    growth[:, :, :2] = -1
+    return growth

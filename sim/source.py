@@ -1,0 +1,183 @@
+"""Which request arrives when, and where it is placed: open loads, closed loops, session turns (section 2)."""
+
+from __future__ import annotations
+
+from sim.jit import kernel
+from sim.result import EXCEEDS_POOL, NO_REASON, PROMPT_AT_LIMIT, REJECTED
+from sim.state import (
+    ACTING,
+    ARRIVAL,
+    DIRTY,
+    DONE,
+    END,
+    GATE,
+    GROUP_END,
+    IN_FLIGHT,
+    INBOX_HEAD,
+    INBOX_TAIL,
+    N_DIRTY,
+    N_DONE,
+    N_TURNS,
+    NEXT_FIRST,
+    NEXT_PASS,
+    NEXT_RANK,
+    NEXT_WORKER,
+    OUTPUT,
+    PROMPT,
+    QNEXT,
+    RANK,
+    REASON,
+    RUN_N,
+    STATE,
+    STATUS,
+)
+
+FAR = 9223372036854775807
+
+
+@kernel
+def mark_dirty(st, worker):
+    """The worker may be able to start something at this instant."""
+    if st.w[worker, DIRTY] == 0:
+        st.w[worker, DIRTY] = 1
+        st.dirty[st.g[N_DIRTY]] = worker
+        st.g[N_DIRTY] += 1
+
+
+@kernel
+def _less(turns, i, j):
+    return turns[i, 0] < turns[j, 0] or (turns[i, 0] == turns[j, 0] and turns[i, 1] < turns[j, 1])
+
+
+@kernel
+def _swap(turns, i, j):
+    a, b = turns[i, 0], turns[i, 1]
+    turns[i, 0], turns[i, 1] = turns[j, 0], turns[j, 1]
+    turns[j, 0], turns[j, 1] = a, b
+
+
+@kernel
+def heap_push(heap, n, key, value):
+    """Binary heap of (key, value) rows; `n` rows before the call."""
+    heap[n, 0] = key
+    heap[n, 1] = value
+    while n > 0 and _less(heap, n, (n - 1) // 2):
+        _swap(heap, n, (n - 1) // 2)
+        n = (n - 1) // 2
+
+
+@kernel
+def heap_pop(heap, n):
+    """Remove the least row; `n` rows before the call."""
+    heap[0, 0], heap[0, 1] = heap[n - 1, 0], heap[n - 1, 1]
+    i, n = 0, n - 1
+    while True:
+        least = i
+        for child in (2 * i + 1, 2 * i + 2):
+            if child < n and _less(heap, child, least):
+                least = child
+        if least == i:
+            return
+        _swap(heap, i, least)
+        i = least
+
+
+@kernel
+def request_ended(cfg, inp, st, r, now):
+    """A turn ended: its successor becomes due after its think time, or its slot falls free (2.2)."""
+    if cfg.sessions and inp.next_turn[r] >= 0:
+        follower = inp.next_turn[r]
+        heap_push(st.turns, st.g[N_TURNS], now + inp.delay[follower], follower)
+        st.g[N_TURNS] += 1
+    else:
+        st.g[IN_FLIGHT] -= 1
+
+
+@kernel
+def next_arrival(cfg, inp, st):
+    """Time of the next arrival that is already certain; FAR if none."""
+    when = FAR
+    if cfg.concurrency == 0 and st.g[NEXT_FIRST] < len(inp.firsts):
+        when = inp.arrival[inp.firsts[st.g[NEXT_FIRST]]]
+    if st.g[N_TURNS] > 0:
+        when = min(when, st.turns[0, 0])
+    return when
+
+
+@kernel
+def release_arrivals(cfg, inp, st, now):
+    """Everything due at `now` is stamped and placed, in source order."""
+    g = st.g
+    while True:
+        first, when = -1, FAR
+        if g[NEXT_FIRST] < len(inp.firsts):
+            if cfg.concurrency == 0:
+                first = inp.firsts[g[NEXT_FIRST]]
+                when = inp.arrival[first]
+            elif g[IN_FLIGHT] < cfg.concurrency:
+                first, when = inp.firsts[g[NEXT_FIRST]], now
+        if g[N_TURNS] > 0 and st.turns[0, 0] <= now:
+            turn_when, turn = st.turns[0, 0], st.turns[0, 1]
+            # In a closed loop a turn that is due goes before a new request; else the earlier one, then source order.
+            if cfg.concurrency > 0 or turn_when < when or (turn_when == when and turn < first):
+                heap_pop(st.turns, g[N_TURNS])
+                g[N_TURNS] -= 1
+                _place(cfg, inp, st, turn, turn_when, now)
+                continue
+        if first < 0 or when > now:
+            return
+        g[NEXT_FIRST] += 1
+        if cfg.concurrency > 0:
+            g[IN_FLIGHT] += 1
+        _place(cfg, inp, st, first, when, now)
+
+
+@kernel
+def _refused(cfg, st, r):
+    """[vllm] What the front end refuses: a prompt at the limit, or a sequence that the pool can never hold."""
+    prompt, output = st.q[r, PROMPT], st.q[r, OUTPUT]
+    if cfg.limit > 0 and prompt >= cfg.limit:
+        return PROMPT_AT_LIMIT
+    if (prompt + max(output - 1, 0) + cfg.bs - 1) // cfg.bs > cfg.blocks:
+        return EXCEEDS_POOL
+    return NO_REASON
+
+
+@kernel
+def _place(cfg, inp, st, r, when, now):
+    """Round robin over workers, then over the worker's ranks; a pin names the rank (2.4)."""
+    q, rank = st.q, st.r
+    st.t[r, ARRIVAL] = when
+    worker = st.g[NEXT_WORKER]
+    st.g[NEXT_WORKER] = (worker + 1) % cfg.workers
+    at = inp.pinned[r] if cfg.pinned else -1
+    if at < 0:
+        at = st.w[worker, NEXT_RANK]
+        st.w[worker, NEXT_RANK] = (at + 1) % cfg.dp
+    k = worker * cfg.dp + at
+    q[r, RANK] = k
+    if cfg.vllm:
+        reason = _refused(cfg, st, r)
+        if reason != NO_REASON:
+            q[r, STATE], q[r, STATUS], q[r, REASON] = DONE, REJECTED, reason
+            st.t[r, END] = now
+            st.g[N_DONE] += 1
+            request_ended(cfg, inp, st, r, now)
+            return
+    q[r, QNEXT] = -1
+    tail = rank[k, INBOX_TAIL]
+    if tail >= 0:
+        q[tail, QNEXT] = r
+    else:
+        rank[k, INBOX_HEAD] = r
+    rank[k, INBOX_TAIL] = r
+    busy = st.w[worker, GROUP_END] >= 0
+    if cfg.gated:
+        # 6.2: a busy rank has its next pass committed already. An idle rank of a busy group counts as idle.
+        q[r, GATE] = rank[k, NEXT_PASS]
+        if rank[k, ACTING]:
+            q[r, GATE] += 1
+        elif rank[k, RUN_N] > 0 and not busy:
+            q[r, GATE] += 2
+    if not busy:
+        mark_dirty(st, worker)

@@ -1,0 +1,117 @@
+"""Timing models as arrays, and the kernel that prices a pass from them in O(1).
+
+`sim.timing.plain` holds the definition; the same operations stand here in the same order, so both give the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.jit import kernel
+from sim.spec import EngineSpec, FixedTiming, FlatTiming, TableTiming
+
+FIXED, POLYNOMIAL, FLAT, TABLE = range(4)
+
+
+class Prices(NamedTuple):
+    """A compiled timing model."""
+
+    kind: int
+    prefill_ms: float
+    decode_ms: float
+    prefill_ratio: float
+    decode_ratio: float
+    pool_tokens: int
+    prefill_axis: np.ndarray  # float64 (p,)
+    prefill_table: np.ndarray  # float64 (p,)
+    kv_axis: np.ndarray  # float64 (k,)
+    context_axis: np.ndarray  # float64 (c,)
+    decode_table: np.ndarray  # float64 (k, c)
+
+
+def compile_timing(spec: EngineSpec) -> Prices:
+    """Arrays of the deployment's timing model."""
+    timing = spec.timing
+    prefill_ratio = spec.speedup_ratio or 1.0
+    decode_ratio = prefill_ratio * (spec.decode_speedup_ratio or 1.0)
+    none, prefill_ms, decode_ms, kind = np.zeros(2), 0.0, 0.0, POLYNOMIAL
+    axes = (none, none, none, none, np.zeros((2, 2)))
+    if isinstance(timing, FixedTiming):
+        kind, prefill_ms, decode_ms = FIXED, timing.prefill_ms, timing.decode_ms
+    elif isinstance(timing, FlatTiming):
+        kind, prefill_ms = FLAT, timing.pass_ms
+    elif isinstance(timing, TableTiming):
+        kind = TABLE
+        tables = (timing.prefill_tokens, timing.prefill_ms, timing.decode_kv_tokens, timing.decode_context, timing.decode_ms)
+        # A fresh copy: read-only arrays are another type to the compiler.
+        axes = tuple(np.array(a, np.float64, order="C") for a in tables)
+    return Prices(
+        kind,
+        float(prefill_ms),
+        float(decode_ms),
+        float(prefill_ratio),
+        float(decode_ratio),
+        spec.blocks * spec.block_tokens,
+        *axes,
+    )
+
+
+@kernel
+def _segment(axis, x):
+    low, high = 0, len(axis)
+    while low < high:
+        middle = (low + high) // 2
+        if x < axis[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    return min(max(low - 1, 0), len(axis) - 2)
+
+
+@kernel
+def _scaled_ns(ms, ratio):
+    if not (ms >= 0.0 and ms < 9.0e9):  # 9e9 ms: what an int64 of nanoseconds can hold
+        return -1
+    return math.floor(math.floor(ms * 1_000_000 + 0.5) / ratio + 0.5)
+
+
+@kernel
+def price(m, n_prefill, prefill_tokens, prefill_kv, n_decode, decode_kv):
+    """Returns (prefill ns, decode ns, prefill cell, decode cell); a refused duration is -1."""
+    a, b, i, j = 0.0, 0.0, -1, -1
+    if m.kind == FLAT:
+        return _scaled_ns(m.prefill_ms, m.prefill_ratio), 0, -1, -1
+    if n_prefill > 0:
+        if m.kind == FIXED:
+            a = m.prefill_ms
+        else:
+            t = float(n_prefill * ((prefill_kv + prefill_tokens) // n_prefill - prefill_kv // n_prefill))
+            if t != 0.0:
+                if m.kind == POLYNOMIAL:
+                    a = 4.209989e-7 * t * t + 1.518344e-2 * t + 16.50142
+                else:
+                    i = _segment(m.prefill_axis, t)
+                    x0, x1 = m.prefill_axis[i], m.prefill_axis[i + 1]
+                    y0, y1 = m.prefill_table[i], m.prefill_table[i + 1]
+                    a = y0 + (y1 - y0) * ((t - x0) / (x1 - x0))
+        if a < 0.0 and a > -math.inf:
+            a = 0.0
+    if n_decode > 0:
+        if m.kind == FIXED:
+            b = m.decode_ms
+        elif m.kind == POLYNOMIAL:
+            u = min(1.0, decode_kv / m.pool_tokens)
+            b = max(1.0, -25.74 * u * u + 54.01 * u + 5.74)
+        else:
+            kv, context = float(decode_kv), float(decode_kv // n_decode)
+            p, c = _segment(m.kv_axis, kv), _segment(m.context_axis, context)
+            fa = (kv - m.kv_axis[p]) / (m.kv_axis[p + 1] - m.kv_axis[p])
+            fb = (context - m.context_axis[c]) / (m.context_axis[c + 1] - m.context_axis[c])
+            low = m.decode_table[p, c] * (1.0 - fa) + m.decode_table[p + 1, c] * fa
+            high = m.decode_table[p, c + 1] * (1.0 - fa) + m.decode_table[p + 1, c + 1] * fa
+            b = low * (1.0 - fb) + high * fb
+            j = p * (len(m.context_axis) - 1) + c
+    return _scaled_ns(a, m.prefill_ratio), _scaled_ns(b, m.decode_ratio), i, j
