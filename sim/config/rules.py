@@ -57,7 +57,7 @@ class Raw:
         found = self.get(path)
         if found is ABSENT:
             return default
-        return found if type(found) is int and found > 0 else None
+        return found if type(found) is int and 0 < found < 2**31 else None
 
     def number(self, path: str) -> float | None:
         found = self.get(path)
@@ -70,7 +70,7 @@ def context_tokens(raw: Raw) -> int | None:
     if found == "max":
         model = raw.get("engine.model")
         return max_context_tokens(model) if isinstance(model, str) else None
-    return found if type(found) is int and found > 0 else None
+    return found if type(found) is int and 0 < found < 2**31 else None
 
 
 def faults(values: dict[str, Any]) -> Iterator[Fault]:

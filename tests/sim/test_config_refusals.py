@@ -1,0 +1,172 @@
+"""Prediction files that people already have: run where we model what they ask for, refused by name where we do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.config import ConfigError, load_run_config
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+WITHOUT_DATA = "not available until performance data is supported; use timing.type fixed|polynomial|table"
+
+# A file as found in the wild, with every field spelled out.
+FOUND: dict[str, Any] = {
+    "traffic": {
+        "source": {"type": "synthetic", "input_tokens": 1024, "output_tokens": 128},
+        "load": {"type": "concurrency", "concurrency": 64},
+        "stop": {"requests": 64},
+    },
+    "engine": {
+        "mode": "aggregated",
+        "model": "Qwen/Qwen3-32B",
+        "hardware": "b200_sxm",
+        "backend": "vllm",
+        "backend_version": "0.24.0",
+        "estimation_mode": "op_level",
+        "fallback_policy": "deny",
+        "context_length": "max",
+        "workers": {
+            "aggregated": {
+                "parallelism": {
+                    "replicas": 1,
+                    "tensor": 4,
+                    "pipeline": 1,
+                    "attention_data": 1,
+                    "moe_tensor": 1,
+                    "moe_expert": 1,
+                },
+                "scheduler": {"max_batched_tokens": 8192, "max_sequences": 256},
+                "kv_cache": {
+                    "block_size": 64,
+                    "prefix_caching": True,
+                    "bytes_per_token": "auto",
+                    "capacity": {"type": "fixed", "blocks": 16384, "cuda_graph_reserved_bytes": 0},
+                },
+                "timing": {"type": "fixed", "prefill_ms": 1, "decode_ms": 1},
+                "startup_seconds": 0,
+            }
+        },
+    },
+    "router": {"policy": "round_robin", "prefill_load_model": {"type": "none"}},
+    "planner": {"policy": "disabled"},
+    "evaluation": {"sla": {"ttft_ms": 500, "itl_ms": 50}},
+}
+
+
+def test_a_file_that_asks_for_nothing_we_lack_runs_unchanged() -> None:
+    config = load_run_config(FOUND)
+    assert config.max_model_len == 40960
+    assert config.sla is not None
+    assert config.sla.ttft_ms == 500
+
+
+@pytest.mark.parametrize(
+    ("override", "field", "said"),
+    [
+        ("engine.workers.aggregated.timing={type: default}", "engine.workers.aggregated.timing.type", WITHOUT_DATA),
+        (
+            "engine.workers.aggregated.timing={type: default, forward_model: fpm}",
+            "engine.workers.aggregated.timing.type",
+            WITHOUT_DATA,
+        ),
+        ("engine.mode=disaggregated", "engine.mode", "use engine.mode: aggregated"),
+        ("engine.workers.prefill={}", "engine.workers.prefill", "use engine.mode: aggregated"),
+        ("engine.workers.decode={}", "engine.workers.decode", "use engine.mode: aggregated"),
+        ("engine.kv_transfer={bandwidth_gb_per_second: 400}", "engine.kv_transfer", "remove it"),
+        ("engine.backend=sglang", "engine.backend", "use backend: vllm"),
+        ("engine.backend=trtllm", "engine.backend", "use backend: vllm"),
+        ("engine.nextn=2", "engine.nextn", "speculative decoding is not available yet"),
+        ("engine.nextn_accepted=1.5", "engine.nextn_accepted", "speculative decoding is not available yet"),
+        ("engine.speculation={kind: ngram}", "engine.speculation", "speculative decoding is not available yet"),
+        ("engine.database_mode=HYBRID", "engine.database_mode", "remove it"),
+        ("engine.fallback_policy=allow", "engine.fallback_policy", "remove it"),
+        ("engine.estimation_mode=magic", "engine.estimation_mode", "not one of the allowed values"),
+        ("engine.tokenization={workers: 2}", "engine.tokenization", "tokenizer time is not modelled"),
+        ("engine.workers.aggregated.kv_cache.host_offload={num_host_blocks: 1}", "kv_cache.host_offload", "remove it"),
+        ("engine.workers.aggregated.kv_cache.capacity={type: default}", "kv_cache.capacity.type", "fixed with blocks"),
+        ("engine.workers.aggregated.parallelism.pipeline=2", "parallelism.pipeline", "use 1"),
+        ("engine.workers.aggregated.startup_seconds=30", "startup_seconds", "use 0"),
+        ("router.policy=kv_router", "router.policy", "only round_robin"),
+        ("router.prefill_load_model={type: aic}", "router.prefill_load_model", "remove it"),
+        ("planner.policy=enabled", "planner.policy", "use disabled"),
+        ("optimization={target: throughput}", "optimization", "a search is not a run"),
+    ],
+)
+def test_what_we_lack_is_refused_by_name_and_with_a_remedy(override: str, field: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_run_config(FOUND, overrides=[override])
+    (line,) = str(error.value).splitlines()[1:]
+    assert field in line.partition(":")[0]
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "engine.nextn=0",
+        "engine.database_mode=SILICON",
+        "engine.enable_shared_layer=true",
+        "engine.estimation_mode=auto",
+        "engine.speculation=null",
+        "engine.workers.aggregated.kv_cache.bytes_per_token=160",
+        "engine.workers.aggregated.kv_cache.host_offload=null",
+        "router.prefill_load_model=none",
+    ],
+)
+def test_what_means_nothing_here_is_accepted(override: str) -> None:
+    assert load_run_config(FOUND, overrides=[override]).engine_spec() == load_run_config(FOUND).engine_spec()
+
+
+def test_a_file_without_timing_asks_for_the_estimator_and_is_told_so() -> None:
+    with pytest.raises(ConfigError, match=r"timing: required; .* use timing\.type fixed\|polynomial\|table"):
+        load_run_config({"engine": {"workers": {"aggregated": {}}}})
+
+
+# What each reference workload needs that is not there yet; an empty set runs.
+REFERENCE = {
+    "dense-vllm": {"engine.workers.aggregated.timing.type"},
+    "dense-trtllm": {"engine.backend", "engine.workers.aggregated.timing.type"},
+    "vllm-c256-fixed": set(),
+    "pd-vllm": {"engine.mode", "engine.workers.prefill", "engine.workers.decode", "engine.kv_transfer"},
+    "mla-dp8": {"engine.workers.aggregated.timing.type"},
+    "mtp-vllm": {"engine.nextn", "engine.nextn_accepted", "engine.workers.aggregated.timing.type"},
+}
+
+
+def test_the_six_reference_workloads_ship() -> None:
+    assert {path.stem for path in (EXAMPLES / "reference").glob("*.yaml")} == set(REFERENCE)
+
+
+@pytest.mark.parametrize("name", sorted(REFERENCE))
+def test_a_reference_workload_runs_or_names_what_it_needs(name: str) -> None:
+    try:
+        load_run_config(EXAMPLES / "reference" / f"{name}.yaml")
+        refused: set[str] = set()
+    except ConfigError as error:
+        refused = {line.strip().partition("=")[0].partition(": ")[0] for line in str(error).splitlines()[1:]}
+    assert refused == REFERENCE[name]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_our_own_examples_load_without_a_word(path: Path) -> None:
+    config = load_run_config(path)
+    assert config.name == path.stem
+    assert config.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("dense-vllm", {"engine.workers.aggregated.timing={type: polynomial}"}),
+        ("mla-dp8", {"engine.workers.aggregated.timing={type: polynomial}"}),
+        (
+            "mtp-vllm",
+            {"engine.workers.aggregated.timing={type: polynomial}", "engine.nextn=0", "engine.nextn_accepted=0"},
+        ),
+    ],
+)
+def test_following_the_remedy_helps(name: str, changes: set[str]) -> None:
+    load_run_config(EXAMPLES / "reference" / f"{name}.yaml", overrides=sorted(changes))
