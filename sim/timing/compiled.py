@@ -36,7 +36,7 @@ def compile_timing(spec: EngineSpec) -> Prices:
     """Arrays of the deployment's timing model."""
     timing = spec.timing
     prefill_ratio = spec.speedup_ratio or 1.0
-    decode_ratio = prefill_ratio * (spec.decode_speedup_ratio or 1.0)
+    decode_ratio = spec.speedup_ratio * spec.decode_speedup_ratio or 1.0
     none, prefill_ms, decode_ms, kind = np.zeros(2), 0.0, 0.0, POLYNOMIAL
     axes = (none, none, none, none, np.zeros((2, 2)))
     if isinstance(timing, FixedTiming):

@@ -77,7 +77,8 @@ class PlainPricer:
         self.timing = spec.timing
         self.pool_tokens = spec.blocks * spec.block_tokens
         self.prefill_ratio = spec.speedup_ratio or 1.0
-        self.decode_ratio = self.prefill_ratio * (spec.decode_speedup_ratio or 1.0)
+        # Decode is divided by the product of both ratios; where that is 0, it is left unscaled.
+        self.decode_ratio = spec.speedup_ratio * spec.decode_speedup_ratio or 1.0
         if isinstance(self.timing, TableTiming):
             self.prefill_axis = [float(x) for x in self.timing.prefill_tokens]
             self.kv_axis = [float(x) for x in self.timing.decode_kv_tokens]

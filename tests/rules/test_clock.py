@@ -29,6 +29,21 @@ def test_1_2_a_speed_up_of_zero_leaves_passes_unscaled(engine, profile):
     assert got.ends() == [10, 13]
 
 
+@pytest.mark.parametrize(("overall", "decode", "ends"), [(2.0, 0.0, [5, 8]), (0.0, 3.0, [10, 13])])
+@in_both_profiles
+def test_1_2_decode_is_divided_by_the_product_of_both_unless_that_is_zero(engine, profile, overall, decode, ends):
+    """Prefill 10, decode 3. Recorded: with 2 and 0 the decode stays 3 ms, it is not halved."""
+    got = replay(
+        engine,
+        {"A": Ask(8, 2)},
+        profile=profile,
+        timing=fixed(10, 3),
+        speedup_ratio=overall,
+        decode_speedup_ratio=decode,
+    )
+    assert got.ends() == ends
+
+
 @in_both_profiles
 def test_1_3_an_arrival_exactly_at_a_pass_end_joins_the_next_pass(engine, profile):
     """
