@@ -1,0 +1,210 @@
+"""Random worlds for the reference simulator, in its case format. Standard library only: its own venv runs this."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+Case = dict[str, Any]
+
+
+def random_case(family: str, seed: int) -> Case:
+    """One aggregated vLLM case; the family says what it is about, everything else is drawn."""
+    r = random.Random(f"{family}-{seed}")
+    block = r.choice([2, 3, 4, 8, 16])
+    case: Case = {
+        "name": f"{family}_{seed}",
+        "purpose": family,
+        "topology": {"mode": "aggregated", "workers": 1, "router_mode": "round_robin"},
+        "config": {"engine": _engine(r, block), "dp_size": 1},
+        "options": {},
+        "traffic": _rows(r, block, share=r.choice([0.0, 0.5, 0.9])),
+    }
+    FAMILIES[family](r, case, block)
+    return case
+
+
+def _engine(r: random.Random, block: int) -> Case:
+    return {
+        "backend": "vllm",
+        "num_gpu_blocks": 4096,
+        "block_size": block,
+        "max_num_seqs": r.choice([2, 5, 64]),
+        "max_num_batched_tokens": r.choice([16, 50, 128, 1024]),
+        "timing_model": _fixed(r),
+        "enable_prefix_caching": r.random() < 0.8,
+    }
+
+
+def _fixed(r: random.Random) -> Case:
+    return {
+        "type": "fixed",
+        "prefill_ms": r.choice([1.0, 7.0, 12.5, 33.25]),
+        "decode_ms": r.choice([0.5, 1.0, 3.0, 4.5]),
+    }
+
+
+def _rows(r: random.Random, block: int, *, share: float, tokens: int = 60, output: int = 14, least: int = 1) -> Case:
+    known: list[list[int]] = []
+    fresh, rows, at = 1, [], 0
+    for _ in range(r.randint(4, 30)):
+        at += r.choice([0, 0, r.randint(0, 5), r.randint(0, 40)])
+        length = r.randint(1, tokens)
+        ids: list[int] = []
+        if known and r.random() < share:
+            parent = r.choice(known)
+            ids = parent[: r.randint(1, len(parent))][: -(-length // block)]
+        more = -(-length // block) - len(ids)
+        ids = ids + list(range(fresh, fresh + more))
+        fresh += more
+        known.append(ids)
+        rows.append(
+            {"timestamp": at, "input_length": length, "output_length": r.randint(least, output), "hash_ids": ids}
+        )
+    return {"kind": "trace", "format": "mooncake", "block_size": block, "rows": rows}
+
+
+# ------------------------------------------------------------------ families: each changes a case in place
+
+
+def _plain(r: random.Random, case: Case, block: int) -> None:
+    """Open loop, no pressure."""
+
+
+def _closed(r: random.Random, case: Case, block: int) -> None:
+    case["traffic"]["concurrency"] = r.randint(1, 8)
+
+
+def _pressure(r: random.Random, case: Case, block: int) -> None:
+    engine = case["config"]["engine"]
+    case["traffic"] = _rows(r, block, share=r.choice([0.0, 0.4, 0.8]), tokens=24, output=24)
+    engine["num_gpu_blocks"] = -(-48 // block) + r.randint(0, 20 // block + 2)
+    engine["preemption_mode"] = r.choice(["lifo", "fifo"])
+    if r.random() < 0.3:
+        case["traffic"]["concurrency"] = r.randint(2, 8)
+
+
+def _unchunked(r: random.Random, case: Case, block: int) -> None:
+    case["config"]["engine"] |= {"enable_chunked_prefill": False, "max_num_batched_tokens": r.choice([50, 64, 96])}
+
+
+def _limit(r: random.Random, case: Case, block: int) -> None:
+    case["traffic"] = _rows(r, block, share=0.3, tokens=44, output=30, least=0)
+    case["config"]["engine"]["max_model_len"] = r.randint(20, 50)
+
+
+def _small_pool(r: random.Random, case: Case, block: int) -> None:
+    """Some prompts never fit; some requests outgrow the pool, and then the run has to be refused."""
+    case["traffic"] = _rows(r, block, share=0.5, tokens=50, output=6)
+    case["config"]["engine"]["num_gpu_blocks"] = max(2, r.randint(30, 60) // block)
+
+
+def _polynomial(r: random.Random, case: Case, block: int) -> None:
+    case["traffic"] = _rows(r, block, share=0.4, tokens=400, output=20)
+    case["config"]["engine"] |= {
+        "timing_model": {"type": "polynomial"},
+        "max_num_batched_tokens": r.choice([128, 512, 2048]),
+        "num_gpu_blocks": r.choice([430, 2000]) // block + 10,
+    }
+
+
+def _table(r: random.Random, case: Case, block: int) -> None:
+    def knots(top: float, n: int) -> list[float]:
+        return [0.0] + sorted(round(r.uniform(1, top), 3) for _ in range(n - 1))
+
+    case["config"]["engine"]["timing_model"] = {
+        "type": "table",
+        "arrays": {
+            "prefill_isl": [0.0, 40.0, 90.0, 200.0],
+            "prefill_ttft_ms": knots(60, 4),
+            "decode_active_kv_tokens": [0.0, 100.0, 400.0],
+            "decode_context_length": [1.0, 30.0, 80.0],
+            "decode_itl": [
+                [round(1 + i * r.uniform(1, 2) + j * r.uniform(0.2, 0.9), 3) for j in range(3)] for i in range(3)
+            ],
+        },
+    }
+
+
+def _ranks(r: random.Random, case: Case, block: int) -> None:
+    case["topology"]["workers"] = r.randint(1, 3)
+    case["config"]["dp_size"] = r.randint(1, 4)
+    if r.random() < 0.4:
+        case["config"]["engine"]["num_gpu_blocks"] = 80 // block + r.randint(2, 20)
+    if r.random() < 0.4:
+        case["traffic"]["concurrency"] = r.randint(2, 12)
+
+
+def _interval(r: random.Random, case: Case, block: int) -> None:
+    case["config"]["dp_size"] = r.randint(2, 3)
+    case["config"]["engine"]["prefill_schedule_interval"] = r.randint(2, 6)
+
+
+def _speedups(r: random.Random, case: Case, block: int) -> None:
+    case["config"]["engine"] |= {
+        "speedup_ratio": r.choice([0.0, 0.5, 1.6, 1.7, 3.0]),
+        "decode_speedup_ratio": r.choice([0.0, 0.8, 2.5, 4.0]),
+    }
+    case["traffic"]["arrival_speedup_ratio"] = r.choice([1.0, 2.0, 4.0])
+
+
+def _sessions(r: random.Random, case: Case, block: int) -> None:
+    fresh, rows = 1, []
+    for s in range(r.randint(2, 6)):
+        ids: list[int] = []
+        for turn in range(r.randint(1, 4)):
+            more = r.randint(1, 4)
+            ids = ids + list(range(fresh, fresh + more))
+            fresh += more
+            length = len(ids) * block - r.randint(0, block - 1)
+            row = {"timestamp": s * 13, "input_length": length, "output_length": r.randint(1, 7), "hash_ids": ids}
+            rows.append({**row, "session_id": f"s{s}", **({"delay": r.choice([0, 3, 31])} if turn else {})})
+    case["traffic"]["rows"] = rows
+    if r.random() < 0.6:
+        case["traffic"]["concurrency"] = r.randint(1, 3)
+
+
+def _stop(r: random.Random, case: Case, block: int) -> None:
+    case["options"]["max_sim_time_ms"] = r.choice([20, 55, 90, 150])
+
+
+def _goodput(r: random.Random, case: Case, block: int) -> None:
+    case["options"] |= r.choice(
+        [{"sla_ttft_ms": 40}, {"sla_itl_ms": 5}, {"sla_ttft_ms": 60, "sla_itl_ms": 8}, {"sla_e2e_ms": 90}]
+    )
+
+
+def _other_block(r: random.Random, case: Case, block: int) -> None:
+    case["config"]["engine"]["block_size"] = r.choice([b for b in (2, 3, 4, 6, 8, 12) if b != block])
+
+
+def _synthetic(r: random.Random, case: Case, block: int) -> None:
+    load = r.choice([{"concurrency": r.randint(1, 9)}, {"arrival_interval_ms": r.choice([3.5, 7.25, 11.0])}])
+    traffic = {"kind": "synthetic", "input_tokens": r.randint(1, 90), "output_tokens": r.randint(1, 14)}
+    traffic |= {"request_count": r.randint(3, 40), **load}
+    if r.random() < 0.5:
+        traffic |= {"shared_prefix_ratio": r.choice([0.25, 0.45, 0.5, 0.8, 1.0]), "num_prefix_groups": 1}
+    if r.random() < 0.4:
+        traffic |= {"turns_per_session": r.randint(2, 4), "inter_turn_delay_ms": r.choice([0.0, 4.5, 50.0])}
+    case["traffic"] = traffic
+
+
+FAMILIES: dict[str, Callable[[random.Random, Case, int], None]] = {
+    "plain": _plain,
+    "closed": _closed,
+    "pressure": _pressure,
+    "unchunked": _unchunked,
+    "limit": _limit,
+    "small_pool": _small_pool,
+    "polynomial": _polynomial,
+    "table": _table,
+    "ranks": _ranks,
+    "interval": _interval,
+    "speedups": _speedups,
+    "sessions": _sessions,
+    "stop": _stop,
+    "goodput": _goodput,
+    "other_block": _other_block,
+    "synthetic": _synthetic,
+}

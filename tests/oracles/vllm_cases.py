@@ -1,0 +1,85 @@
+"""Random small worlds for vLLM's scheduler, in the oracle's case format. Standard library only: its venv runs this."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+MODES = ("sync", "async")
+LIMIT = 64  # max_model_len of most cases
+
+
+def random_case(mode: str, seed: int) -> dict[str, Any]:
+    """One world under pressure: shared text, ties, tight budgets and pools, now and then an option of vLLM's own."""
+    r = random.Random(f"{mode}-{seed}")
+    block = r.choice([2, 4, 8])
+    limit = r.choice([24, LIMIT, LIMIT])
+    requests = _requests(r, block, limit)
+    sequences = r.randint(1, 6)
+    chunked = r.random() < 0.8
+    # vLLM wants budget >= sequences, and without chunks budget >= model length.
+    budget = max(sequences, r.choice([2, sequences + 1, 8, 16, 32])) if chunked else limit
+    case: dict[str, Any] = {
+        "name": f"{mode}_{seed}",
+        "profile": "vllm",
+        "block_size": block,
+        "max_num_seqs": sequences,
+        "max_num_batched_tokens": budget,
+        "max_model_len": limit,
+        "enable_prefix_caching": r.random() < 0.75,
+        "enable_chunked_prefill": chunked,
+        "async_scheduling": mode == "async",
+        "max_passes": 3000,
+        "requests": requests,
+    }
+    alone = max(-(-min(_length(q) + q["output_len"], limit) // block) for q in requests)
+    roomy = r.random() < 0.25
+    case["num_gpu_blocks"] = alone * (8 if roomy else 1) + r.randint(0, 2 * alone)
+    # The tool prices a resumed request's recomputed answers in its own way: two prices only where nobody is preempted.
+    plenty = sum(-(-(_length(q) + q["output_len"]) // block) for q in requests)
+    if roomy and r.random() < 0.5:
+        case["num_gpu_blocks"] = max(case["num_gpu_blocks"], plenty)
+        case["pass_ms"] = {"prefill": r.choice([1.0, 2.5, 10.0]), "decode": r.choice([1.0, 0.5, 3.0])}
+    else:
+        case["pass_ms"] = {"flat": r.choice([1.0, 1.0, 2.5])}
+    if r.random() < 0.2:
+        case["watermark"] = r.choice([0.05, 0.2, 0.34])
+    if r.random() < 0.15:
+        case["reserve_full_isl"] = False
+    if r.random() < 0.2:
+        case["boundary_arrivals"] = r.choice(["before", "after"])
+    if r.random() < 0.2:
+        case["concurrency"] = r.randint(1, 4)
+    elif mode == "sync" and r.random() < 0.2:
+        case["dp_size"], case["prefill_schedule_interval"] = 2, r.randint(2, 5)
+    return case
+
+
+def _requests(r: random.Random, block: int, limit: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    texts = [[1000 * g + k for k in range(limit)] for g in range(2)]
+    at = 0.0
+    for i in range(r.randint(2, 10)):
+        at += r.choice([0, 0, r.randint(0, 6), r.randint(0, 12)]) + r.choice([0, 0, 0.5])
+        length, output = r.randint(1, min(24, limit - 1)), r.randint(1, 12)
+        row: dict[str, Any] = {"id": f"r{i}", "arrival_ms": at, "output_len": output}
+        kind = r.random()
+        if kind < 0.35:
+            row["prompt_len"] = length
+        elif kind < 0.65:
+            row |= {"prompt_len": length, "prefix_group": r.randint(0, 1), "prefix_len": r.randint(1, length)}
+        elif kind < 0.8:
+            blocks = -(-length // block)
+            row |= {"prompt_len": length, "hash_ids": [50 + k if r.random() < 0.8 else 90 + i for k in range(blocks)]}
+        else:
+            # Answers that go on with the text others prompt with: their blocks may be hit as well.
+            text = r.choice(texts)
+            row |= {"prompt_token_ids": text[:length]}
+            if r.random() < 0.7:
+                row["output_token_ids"] = text[length : length + output]
+        rows.append(row)
+    return rows
+
+
+def _length(request: dict[str, Any]) -> int:
+    return request.get("prompt_len") or len(request["prompt_token_ids"])
