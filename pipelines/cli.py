@@ -4,8 +4,28 @@ from __future__ import annotations
 
 import click
 
+from pipelines.commands.demo import demo
+from pipelines.commands.export import export
+from pipelines.commands.golden import golden
+from pipelines.commands.register import register
+from pipelines.commands.replay import replay
+from pipelines.commands.runs import runs, show
+from pipelines.commands.sql import sql
+from pipelines.commands.store import store
+from pipelines.commands.ui import ui
+from pipelines.commands.validate import validate
+from pipelines.commands.warmup import warmup
+from pipelines.exits import Guarded
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=Guarded, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tracemill")
 def main() -> None:
-    """Replay LLM-serving traces and ask what happened, in SQL."""
+    """Replay LLM-serving traces and ask what happened, in SQL.
+
+    Exit codes: 0 fine, 1 a check failed or an answer differs, 2 the input is at fault, 70 tracemill is.
+    """
+
+
+for command in (replay, validate, show, runs, sql, export, demo, golden, store, warmup, register, ui):
+    main.add_command(command)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import dagster as dg
 
+from assets import performance, replay, traces
+from pipelines.jobs import replay_job
+from pipelines.resources import StoreResource
+from pipelines.schedules import nightly_replay
+
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    return dg.Definitions()
+    return dg.Definitions(
+        assets=dg.load_assets_from_modules([traces, performance, replay]),
+        jobs=[replay_job],
+        schedules=[nightly_replay],
+        resources={"store": StoreResource()},
+    )

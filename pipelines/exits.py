@@ -41,13 +41,9 @@ def report(error: Exception) -> int:
 
 def _users_fault(error: Exception) -> str | None:
     """The message when the person who typed the command can mend it, else None."""
-    # Late: pydantic and duckdb cost tenths of a second, and most commands end well.
-    from sim.errors import ReplayError
-
-    if isinstance(error, ReplayError):
-        return str(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fspath(error.filename)}: {error.strerror}"
+    # Late: pydantic costs a tenth of a second, and most commands end well.
     from assets.errors import INPUT_ERRORS
 
     return str(error) if isinstance(error, INPUT_ERRORS) else None

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
 
 SETTINGS = """\
-# Written by tracemill; edit freely, it is only written where it is missing.
+# Written by tracemill where it is missing; yours to edit from then on.
 telemetry: {enabled: false}
 nux: {enabled: false}
 concurrency:
@@ -21,3 +25,10 @@ def dagster_home(root: Path) -> Path:
     if not settings.exists():
         settings.write_text(SETTINGS)
     return home
+
+
+def open_instance(root: Path) -> DagsterInstance:
+    """The instance that `tracemill ui` shows for the same folder."""
+    from dagster import DagsterInstance
+
+    return DagsterInstance.from_config(str(dagster_home(root)))

@@ -1,0 +1,73 @@
+"""Who a replay is: `replay_id` says what was replayed, `run_id` when."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sim.spec import TableTiming, Timing
+
+
+def digest(*parts: bytes | str) -> str:
+    """32 hex digits over the parts; their borders count, so ("ab", "c") and ("a", "bc") differ."""
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()
+
+
+def canonical_json(value: Any) -> str:
+    """One text per value: keys sorted, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} has no canonical text")
+
+
+@cache
+def sources_digest(package: str) -> str:
+    """Digest of every Python file of an installed package: another engine, another answer."""
+    module = __import__(package)
+    folder = Path(str(module.__file__)).parent
+    parts: list[bytes | str] = []
+    for path in sorted(folder.rglob("*.py")):
+        parts += [path.relative_to(folder).as_posix(), path.read_bytes()]
+    return digest(*parts)
+
+
+def timing_digest(timing: Timing) -> str:
+    """Digest of the performance data a replay is priced with, whatever file it came from."""
+    if isinstance(timing, TableTiming):
+        arrays = ("prefill_tokens", "prefill_ms", "decode_kv_tokens", "decode_context", "decode_ms")
+        return digest("table", *(part for name in arrays for part in _array_parts(getattr(timing, name))))
+    return digest(repr(timing))
+
+
+def _array_parts(array: np.ndarray) -> tuple[str, bytes]:
+    return f"{array.dtype.str}{array.shape}", np.ascontiguousarray(array).tobytes()
+
+
+def replay_id(*, config: Mapping[str, Any], trace: str, performance: str, engine: str, schema: str, seed: int) -> str:
+    """Digest of everything that decides the result tables, and of nothing else."""
+    return digest(canonical_json(config), trace, performance, engine, schema, str(seed))
+
+
+def new_run_id(now: dt.datetime | None = None) -> str:
+    """A name that sorts by time and that two processes starting together do not share."""
+    at = now or dt.datetime.now(dt.UTC)
+    return f"{at:%Y%m%dT%H%M%S%f}-{secrets.token_hex(2)}"

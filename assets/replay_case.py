@@ -1,0 +1,77 @@
+"""A recorded case file through our engine, answered as JSON in the recorder's key names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assets.golden import compare_peer, peer_case, vllm_case
+from assets.golden.run import run
+from assets.golden.unsupported import Unsupported
+from sim.config import ConfigError
+from sim.inputs import Workload
+from sim.metrics import Sla, summary
+from sim.result import REQUESTS, Columns
+from sim.spec import EngineSpec
+
+
+class RequestsOnly:
+    """A sink for those who want figures and no tables: keeps the requests, lets everything else go."""
+
+    def __init__(self) -> None:
+        self._parts: list[Columns] = []
+
+    def rows(self, table: str, columns: Columns) -> None:
+        if table == "requests":
+            self._parts.append(columns)
+
+    def requests(self) -> Columns:
+        if len(self._parts) == 1:
+            return self._parts[0]
+        empty = np.zeros(0, np.int64)
+        return {name: np.concatenate([empty, *(part[name] for part in self._parts)]) for name in REQUESTS}
+
+
+def answer_case(path: Path, *, summary_only: bool) -> dict[str, Any]:
+    """Replay one case of either recorded kind.
+
+    Args:
+        summary_only: leave out `per_request`, and with it the memory that single admissions take.
+
+    Returns:
+        `summary` with `wall_time_ms` (engine time only); `per_request` unless left out.
+
+    Raises:
+        ConfigError: no case, or one that cannot be run; the message says which field asks for what.
+        ReplayError: it must be refused, or cannot end.
+    """
+    spec, workload, sla, gpus = _load(path)
+    if summary_only:
+        sink = RequestsOnly()
+        outcome = import_module("sim.engine").replay(spec, workload, sink)
+        return {"summary": summary(sink.requests(), outcome, spec, sla=sla, gpus_per_worker=gpus)}
+    done = run(spec, workload)
+    figures = summary(done.tables["requests"], done.outcome, spec, sla=sla, gpus_per_worker=gpus)
+    return {"summary": figures, "per_request": compare_peer.rows(done)}
+
+
+def _load(path: Path) -> tuple[EngineSpec, Workload, Sla | None, int | None]:
+    try:
+        case = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ConfigError(f"{path}: not JSON ({error})") from None
+    try:
+        if isinstance(case, Mapping) and "traffic" in case:
+            peer = peer_case.load(case, path.parent)
+            return peer.spec, peer.workload, peer.options.sla, peer.options.gpus_per_worker
+        if isinstance(case, Mapping) and "requests" in case:
+            vllm = vllm_case.load(case)
+            return vllm.spec, vllm.workload, None, None
+    except Unsupported as missing:
+        raise ConfigError(f"{path}: not modelled yet: {missing}") from None
+    raise ConfigError(f"{path}: no case file: neither `traffic` nor `requests` is in it")

@@ -1,0 +1,68 @@
+"""The pictures of a run, asked of its stored tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assets.plots import AMBER, Panel
+
+BUCKETS = 240
+
+TIMELINE = """
+WITH clock AS (SELECT greatest(max(end_ns), 1) AS last_ns FROM passes WHERE run_id = $run)
+SELECT
+    end_ns * $buckets // (last_ns + 1)                                                     AS bucket,
+    max(100.0 * active_blocks / nullif(active_blocks + cached_blocks + free_blocks, 0))    AS kv_percent,
+    max(n_waiting + n_waiting_preempted)                                                   AS n_waiting,
+    any_value(last_ns) / 1e9 / $buckets                                                    AS bucket_s
+FROM passes, clock WHERE run_id = $run
+GROUP BY bucket ORDER BY bucket
+"""
+
+TTFT = """
+SELECT (first_token_ns - arrival_ns) / 1e6 AS ttft_ms
+FROM requests WHERE run_id = $run AND status = 'completed' AND first_token_ns IS NOT NULL
+ORDER BY ttft_ms
+"""
+
+
+def timeline(con: Any, run_id: str) -> list[Panel]:
+    """KV pool and queue over virtual time: the fullest moment of the busiest rank in each stretch."""
+    rows = con.execute(TIMELINE, {"run": run_id, "buckets": BUCKETS}).fetchall()
+    at = [float(bucket * width) for bucket, _, _, width in rows]
+    return [
+        Panel("KV blocks in use, % of the pool (busiest rank)", at, [float(kv or 0) for _, kv, _, _ in rows], "s"),
+        Panel("waiting requests (busiest rank)", at, [float(n) for _, _, n, _ in rows], "s", AMBER),
+    ]
+
+
+def ttft_distribution(con: Any, run_id: str) -> Panel:
+    """Share of requests whose first token came within x ms, up to the 99.5th percentile."""
+    values = [float(v) for (v,) in con.execute(TTFT, {"run": run_id}).fetchall()]
+    title = "requests with their first token within x ms, %"
+    if not values:
+        return Panel(title, [], [], "ms")
+    n = len(values)
+    # Evenly spaced quantiles draw the curve; the last half percent would squeeze everything else to the left edge.
+    ranks = sorted({round((n - 1) * q / BUCKETS * 0.995) for q in range(BUCKETS + 1)})
+    marks = [(values[round((n - 1) * p / 100)], f"p{p}") for p in (50, 90, 99)]
+    return Panel(title, [values[r] for r in ranks], [100.0 * (r + 1) / n for r in ranks], "ms", marks=marks)
+
+
+def arrivals(trace: Any) -> list[Panel]:
+    """Requests and prompt tokens per stretch of a trace (an arrow table of `traces`)."""
+    import numpy as np
+
+    at = trace["arrival_ns"].to_numpy()
+    if not len(at):
+        return [Panel("requests", [], [], "s")]
+    width_ns = max(int(at.max()) // BUCKETS + 1, 1)
+    bucket = at // width_ns
+    counts = np.bincount(bucket, minlength=1)
+    tokens = np.bincount(bucket, weights=trace["prompt_tokens"].to_numpy(), minlength=1)
+    x = (np.arange(len(counts)) * width_ns / 1e9).tolist()
+    every = f"every {width_ns / 1e9:,.3g} s"
+    return [
+        Panel(f"requests {every}", x, counts.tolist(), "s"),
+        Panel(f"prompt tokens {every}, thousands", x, (tokens / 1e3).tolist(), "s", AMBER),
+    ]

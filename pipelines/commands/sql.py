@@ -1,0 +1,34 @@
+"""`tracemill sql`: a read-only query over every run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from pipelines.options import warehouse, warehouse_root
+
+
+@click.command()
+@click.argument("query", required=False)
+@click.option("--format", "style", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@warehouse
+def sql(query: str | None, style: str, root: Path | None) -> None:
+    """Run QUERY (or standard input) over all tables and views; nothing can be changed.
+
+    Tables: runs, requests, spans, passes, evidence, pressure, quarantine, admissions, chunks, metrics (docs/tables.md).
+    """
+    from assets.views import open_store
+    from perf_db.sqlsafe import run_sql
+    from pipelines import tables
+
+    if query is None:
+        query = sys.stdin.read()
+    names, rows = run_sql(open_store(warehouse_root(root)), query)
+    if style == "csv":
+        click.echo(tables.csv_text(names, rows), nl=False)
+    elif style == "json":
+        click.echo(tables.json_lines(names, rows), nl=False)
+    else:
+        click.echo(tables.text_table(names, rows))

@@ -1,0 +1,38 @@
+"""First use compiles the kernels; say so while it lasts."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import click
+
+
+def compile_kernels() -> None:
+    """Make sure that compiled kernels are on disk, with a progress line while they are being made."""
+    from sim.jit import is_cached
+
+    if is_cached():
+        return
+    from assets.warmup import warm_up
+
+    title = "Compiling the engine (once per version, under a minute)"
+    started = time.perf_counter()
+    done = threading.Event()
+    terminal = sys.stderr.isatty()
+    click.echo(f"{title} ...", err=True, nl=not terminal)
+
+    def tick() -> None:
+        while not done.wait(1.0):
+            click.echo(f"\r{title} ... {time.perf_counter() - started:.0f} s", err=True, nl=False)
+
+    ticker = threading.Thread(target=tick, daemon=True)
+    if terminal:
+        ticker.start()
+    try:
+        warm_up()
+    finally:
+        done.set()
+    end = f"compiled in {time.perf_counter() - started:.0f} s"
+    click.echo(f"\r{title} ... {end}" if terminal else f"Engine {end}", err=True)

@@ -1,0 +1,99 @@
+"""The readable summary of a run, from its row in `runs` and its rows in `metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+MetricRow = Sequence[Any]  # scope, metric, stat, value, unit, n
+Figures = Mapping[tuple[str, str, str], float | None]
+
+LATENCY_ROWS = (("TTFT", "ttft"), ("TTST", "ttst"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E", "e2e_latency"))
+LATENCY_STATS = (("mean", "mean"), ("p50", "median"), ("p90", "p90"), ("p99", "p99"))
+
+QUERIES = (
+    (
+        "who waited longest for the first token, and in the queue or in the engine?",
+        "SELECT request_id, prompt_tokens, cached_share, queue_ms, ttft_ms FROM request_latency "
+        "WHERE run_id = '{run_id}' ORDER BY ttft_ms DESC LIMIT 10",
+    ),
+    (
+        "what were the passes filled with, and what did that take?",
+        "SELECT * EXCLUDE (run_id, replay_id) FROM pass_mix WHERE run_id = '{run_id}'",
+    ),
+    (
+        "how full was the KV pool, minute by minute?",
+        "SELECT start_s // 60 AS minute, max(active_share) AS fullest, count(*) AS passes FROM kv_usage "
+        "WHERE run_id = '{run_id}' GROUP BY minute ORDER BY minute",
+    ),
+)
+
+
+def figures(rows: Iterable[MetricRow]) -> dict[tuple[str, str, str], float | None]:
+    """Metric rows as a lookup by (scope, metric, stat)."""
+    return {(scope, metric, stat): value for scope, metric, stat, value, _unit, _n in rows}
+
+
+def summary_text(run: Mapping[str, Any], metrics: Iterable[MetricRow]) -> str:
+    """The summary as people read it. `run` is a row of `runs`."""
+    found = figures(metrics)
+    return "\n".join([*_head(run, found), "", *_latencies(found), "", *_facts(run, found)])
+
+
+def next_steps(database: Path, run_id: str) -> str:
+    """Where the tables are, and what to ask them first."""
+    lines = [f"database      {database}", "", "Try next:"]
+    for what, query in QUERIES:
+        lines += [f"  # {what}", f'  tracemill sql "{query.format(run_id=run_id)}"']
+    return "\n".join(lines)
+
+
+def number(value: float | None, form: str = ",.2f") -> str:
+    """A figure, or a dash where no sample exists."""
+    return "–" if value is None else format(value, form)
+
+
+def _head(run: Mapping[str, Any], found: Figures) -> list[str]:
+    served = " on ".join(str(run[k]) for k in ("model", "hardware") if run.get(k))
+    about = " · ".join(part for part in (run["name"], f"{run['backend']} (profile {run['profile']})", served) if part)
+    counts = [f"{run['n_completed']:,} completed"]
+    counts += [f"{run[f'n_{k}']:,} {k}" for k in ("rejected", "unfinished") if run[f"n_{k}"]]
+    simulated = number((found.get(("run", "duration", "total")) or 0) / 1e3, ",.1f")
+    return [
+        about,
+        f"run {run['run_id']} · replay {run['replay_id'][:12]}",
+        f"{run['n_requests']:,} requests: {', '.join(counts)} · {run['n_passes']:,} passes · "
+        f"{simulated} s simulated in {run['engine_ms'] / 1e3:,.2f} s",
+    ]
+
+
+def _latencies(found: Figures) -> list[str]:
+    lines = [f"{'ms':<6}" + "".join(f"{title:>12}" for title, _ in LATENCY_STATS)]
+    for title, metric in LATENCY_ROWS:
+        cells = "".join(f"{number(found.get(('run', metric, stat))):>12}" for _, stat in LATENCY_STATS)
+        lines.append(f"{title:<6}{cells}")
+    return lines
+
+
+def _facts(run: Mapping[str, Any], found: Figures) -> list[str]:
+    def value(metric: str, stat: str) -> float | None:
+        return found.get(("run", metric, stat))
+
+    rates = f"{number(value('request_throughput', 'mean'))} requests/s · "
+    rates += f"{number(value('input_throughput', 'mean'), ',.0f')} input tokens/s · "
+    rates += f"{number(value('output_throughput', 'mean'), ',.0f')} output tokens/s"
+    lines = [f"throughput    {rates}"]
+    good = value("goodput", "share")
+    if good is not None:
+        per_second = number(value("goodput", "request_throughput"))
+        lines.append(f"goodput       {good:.1%} of completed requests within the limits · {per_second} requests/s")
+    reuse = value("prefix_reuse", "max")
+    shown = "unknown: the trace carries no prefix ids" if reuse is None else f"{reuse:.3%} of input tokens"
+    lines.append(f"prefix reuse  {shown}")
+    lines.append(f"preemptions   {run['n_preemptions']:,}")
+    share = number(value("kv_usage", "peak"), ".1%")
+    lines.append(f"KV peak       {run['peak_active_blocks']:,} blocks on one rank ({share} of its pool)")
+    clean, set_aside = run["n_requests"], run["n_quarantined"]
+    lines.append(f"trace rows    {clean + set_aside:,} read = {clean:,} clean + {set_aside:,} quarantined")
+    return lines
