@@ -151,7 +151,8 @@ def gamma_arrivals(n: int, rate: float, shape: float, seed: int) -> np.ndarray:
 def _from_gaps(gaps: np.ndarray, rate: float) -> np.ndarray:
     """Arrivals from gaps in units of the mean. Gaps are rounded first: sums of whole numbers are exact."""
     gaps[:1] = 0
-    gaps *= SECOND_NS / rate
+    with np.errstate(invalid="ignore"):  # a rate near zero makes an infinite factor; the check below answers
+        gaps *= SECOND_NS / rate
     if not gaps.sum() < LAST_NS:
         raise OverflowError(f"{len(gaps):,} arrivals at {rate:g} per second do not end within {LAST_NS} ns")
     return np.cumsum(np.rint(gaps).astype(np.int64))

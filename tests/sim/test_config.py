@@ -117,7 +117,7 @@ def test_every_field_reaches_the_engine() -> None:
 
 def test_every_fault_in_one_message() -> None:
     values = minimal(
-        scheduler={"max_batched_tokens": "8192", "max_sequences": 0, "preemption_mode": "any"},
+        scheduler={"max_batched_tokens": "8192", "max_sequences": 0, "preemption_mode": "x"},
         kv_cache={"block_sise": 16, "capacity": {"type": "fixed", "blocks": True}},
     )
     values["engine"]["backend"] = "sglang"
@@ -127,7 +127,7 @@ def test_every_fault_in_one_message() -> None:
         "engine.backend='sglang': this backend is not available yet; use backend: vllm",
         "engine.workers.aggregated.scheduler.max_batched_tokens='8192': write a whole number",
         "engine.workers.aggregated.scheduler.max_sequences=0: must be greater than 0",
-        "engine.workers.aggregated.scheduler.preemption_mode='any': not one of the allowed values; use 'lifo' or 'fifo'",
+        "engine.workers.aggregated.scheduler.preemption_mode='x': not one of the allowed values; use 'lifo' or 'fifo'",
         "engine.workers.aggregated.kv_cache.capacity.blocks=True: write a whole number",
         "engine.workers.aggregated.kv_cache.block_sise=16: unknown field; did you mean block_size?",
     ]
