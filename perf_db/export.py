@@ -90,8 +90,8 @@ def _write_parquet(con: duckdb.DuckDBPyConnection, table: Table, run_id: str, st
         # Not shutil.copy: committed files are read-only, exported ones are the user's.
         shutil.copyfile(stored, target)
         return int(pq.read_metadata(target).num_rows)
-    rows = con.execute(f"SELECT {', '.join(table.column_names)} FROM {table.name} WHERE run_id = ?", [run_id])
-    whole = rows.to_arrow_table()
+    query = f"SELECT {', '.join(table.column_names)} FROM {table.name} WHERE run_id = {quoted(run_id)}"
+    whole = con.sql(query).to_arrow_table()
     pq.write_table(whole.cast(table.arrow_schema()), target, compression="zstd")
     return int(whole.num_rows)
 

@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from perf_db.commit import Commit, read_commit, read_commits
-from perf_db.layout import Layout, StoreError
+from perf_db.layout import Layout
 from perf_db.schema import Column, Dtype, Table, quoted
 from perf_db.tables import NATIVE_TABLES, RESULT_TABLES, RUN_COLUMNS, schema_digest
 from perf_db.tables.files import FILES
@@ -106,6 +106,7 @@ class Face:
         _remove(aside)
         try:
             with closing(duckdb.connect(str(aside), config=CONFIG)) as con:
+                con.execute("BEGIN")  # one for all: every commit would be synced to disk
                 con.execute(_PCT)
                 con.execute(f"COMMENT ON MACRO pct IS {quoted(_PCT_COMMENT)}")
                 for table in NATIVE_TABLES.values():
@@ -117,10 +118,10 @@ class Face:
                     self._create_view(con, table, commits)
                 for view in in_order(views):
                     con.execute(view.sql)
-                    for comment in view.comments():
-                        con.execute(comment)
+                    con.execute(";".join(view.comments()))
                     con.execute("INSERT INTO views VALUES (?, ?, ?, ?)", _catalog_row(view))
                 con.executemany("INSERT INTO store_info VALUES (?, ?)", list(self._facts(views).items()))
+                con.execute("COMMIT")
             self._replace(aside)
         finally:
             _remove(aside)
@@ -179,6 +180,8 @@ class Face:
         return self._facts(_stored_views(con) if self.views is None else self.views)
 
     def _kept_views(self) -> list[View]:
+        if not self._layout.face.exists():
+            return []
         try:
             with closing(attach(self._layout)) as con:
                 return _stored_views(con)
@@ -204,8 +207,6 @@ def attach(layout: Layout) -> duckdb.DuckDBPyConnection:
     The file is attached to an in-memory database: within one process DuckDB would otherwise go on serving the old
     content of a path for as long as any connection to it is open.
     """
-    if not layout.face.exists():
-        raise StoreError(f"{layout.root} holds no store; replay something into it first")
     con = duckdb.connect(config=CONFIG)
     try:
         con.execute(f"ATTACH {quoted(str(layout.face))} AS tracemill (READ_ONLY); USE tracemill")

@@ -86,11 +86,10 @@ def _open(table: Table, path: Path) -> pq.ParquetWriter:
         fields.append(pa.field(c.name, kind, nullable=c.nullable))
     # A file that has left the store still says what its columns are.
     about = {"table": table.name, "row_is": table.row_is, "columns": {c.name: c.comment for c in table.columns}}
-    schema = pa.schema(fields, metadata={"tracemill": json.dumps(about)})
     whole = (Dtype.INT32, Dtype.INT64)
-    return pq.ParquetWriter(
+    file = pq.ParquetWriter(
         path,
-        schema,
+        pa.schema(fields),
         compression="zstd",
         compression_level=1,
         # Counters and clocks are near their neighbours: differences were both faster to write and smaller than
@@ -100,3 +99,5 @@ def _open(table: Table, path: Path) -> pq.ParquetWriter:
         # Without the arrow schema a reader sees plain text, not the dictionary we happened to write from.
         store_schema=False,
     )
+    file.add_key_value_metadata({"tracemill": json.dumps(about)})
+    return file

@@ -21,6 +21,26 @@ from perf_db.tables.runs import REPLAY_ID, RUN_ID, RUNS
 from perf_db.tables.spans import SPANS
 from perf_db.tables.traces import TRACES
 
+__all__ = [
+    "ADMISSIONS",
+    "CHUNKS",
+    "EVIDENCE",
+    "FILES",
+    "METRICS",
+    "NATIVE_TABLES",
+    "PASSES",
+    "PRESSURE",
+    "QUARANTINE",
+    "REQUESTS",
+    "RESULT_TABLES",
+    "RUNS",
+    "RUN_COLUMNS",
+    "SPANS",
+    "TABLES",
+    "TRACES",
+    "schema_digest",
+]
+
 # What one replay produces. Parquet holds these columns and nothing else: no host time, no run id, so that the same
 # replay gives the same bytes.
 RESULT_TABLES: dict[str, Table] = {

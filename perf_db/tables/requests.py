@@ -7,7 +7,7 @@ REASONS = ("", "prompt_reaches_max_model_len", "exceeds_kv_pool")
 
 REQUESTS = Table(
     name="requests",
-    row_is="one request of the trace, in the order of the trace",
+    row_is="one request of the trace, in the order they were replayed",
     key=("request_id",),
     columns=(
         Column("request_id", Dtype.INT32, "", "position of its row in the source, from 0, quarantined rows included"),
