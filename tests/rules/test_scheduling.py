@@ -129,19 +129,47 @@ def test_4_3_max_num_seqs_bounds_the_running_requests(engine, profile):
     assert got.scheduled() == [{"A": 4, "B": 4}, {"A": 1, "B": 1}, {"C": 4}, {"C": 1}]
 
 
-@in_both_profiles
-def test_4_2_a_budget_below_the_running_batch_starves_the_later_ones(engine, profile):
-    """Budget 2, three one-token prompts: the third is admitted only when the first two no longer take the budget."""
-    asks = {name: Ask(1, 3) for name in "ABC"}
-    got = replay(engine, asks, profile=profile, max_batched_tokens=2)
-    assert got.scheduled()[:4] == [{"A": 1, "B": 1}, {"A": 1, "B": 1}, {"A": 1, "B": 1}, {"C": 1}]
+def test_4_2_a_budget_below_the_running_batch_starves_the_later_ones(engine):
+    """
+    budget 4: A and B decode from pass 1 on, everybody else lives on the two tokens left of it
+
+    pass    0       1            2            3            4            5
+    A 2/6   |2      |1           |1           |1           |1           |1
+    B 2/6   |2      |1           |1           |1           |1           |1
+    C 6/1           |2           |2           |2 done
+    D 2/3 @2.5                                             |2           |1
+    E 2/3 @2.5                                                          |1     one token of budget is left
+    """
+    asks = {
+        "A": Ask(2, 6),
+        "B": Ask(2, 6),
+        "C": Ask(6, 1),
+        "D": Ask(2, 3, at=2.5),
+        "E": Ask(2, 3, at=2.5),
+    }
+    got = replay(engine, asks, profile="parity", max_batched_tokens=4, max_num_seqs=64)
+    assert got.scheduled()[:6] == [
+        {"A": 2, "B": 2},
+        {"A": 1, "B": 1, "C": 2},
+        {"A": 1, "B": 1, "C": 2},
+        {"A": 1, "B": 1, "C": 2},
+        {"A": 1, "B": 1, "D": 2},
+        {"A": 1, "B": 1, "D": 1, "E": 1},
+    ]
+
+
+def test_4_2_a_running_request_may_sit_passes_out(engine):
+    """Budget 2 and three running requests: whoever stands behind the first two waits until one of them is done."""
+    asks = {"A": Ask(1, 2), "B": Ask(1, 4), "C": Ask(1, 3)}
+    got = replay(engine, asks, profile="parity", max_batched_tokens=2, max_num_seqs=64)
+    assert got.scheduled() == [{"A": 1, "B": 1}, {"A": 1, "B": 1}, {"B": 1, "C": 1}, {"B": 1, "C": 1}, {"C": 1}]
 
 
 @in_both_profiles
 def test_4_2_without_chunking_a_prompt_waits_until_it_fits_the_budget_whole(engine, profile):
     """Budget 10: A's 8 leave 2. B's 8 wait for the next pass, where A's decode leaves 9."""
     asks = {"A": Ask(8, 2), "B": Ask(8, 1)}
-    got = replay(engine, asks, profile=profile, max_batched_tokens=10, chunked_prefill=False)
+    got = replay(engine, asks, profile=profile, max_batched_tokens=10, max_model_len=10, chunked_prefill=False)
     assert got.scheduled() == [{"A": 8}, {"A": 1, "B": 8}]
 
 

@@ -109,6 +109,8 @@ class Story:
 def replay(engine: str, asks: Mapping[str, Ask], *, concurrency: int | None = None, **spec: Any) -> Story:
     """Replay named requests. Defaults: 4-token blocks, 64 of them, synchronous, 1 ms a pass."""
     spec = {"block_tokens": 4, "blocks": 64, "timing": flat(), "async_scheduling": False, **spec}
+    # vLLM refuses more sequences than the budget has tokens.
+    spec.setdefault("max_num_seqs", min(64, spec.get("max_batched_tokens", 64)))
     listed = list(asks.values())
     offsets = np.concatenate([[0], np.cumsum([len(a.text) for a in listed])]).astype(np.int64)
     sessions = any(a.session >= 0 for a in listed)
