@@ -68,9 +68,8 @@ class Parser:
             raise BadRow("bad_json") from None
         if type(row) is not dict:
             raise BadRow("bad_json")
-        extra = row.keys() - KNOWN
-        if extra:
-            for field in extra - PASSED_OVER:
+        if not row.keys() <= KNOWN:
+            for field in row.keys() - KNOWN - PASSED_OVER:
                 self._ignored[field] = self._ignored.get(field, 0) + 1
         ids = row.get("hash_ids")
         if ids is not None:

@@ -163,7 +163,8 @@ class Rows:
 
 
 def _column(values: array[int]) -> np.ndarray:
-    return np.frombuffer(values, np.int64).copy() if len(values) else np.zeros(0, np.int64)
+    # A view: the array is not touched again, and the ids are most of a trace.
+    return np.frombuffer(values, np.int64) if len(values) else np.zeros(0, np.int64)
 
 
 def _reordered(offsets: np.ndarray, ids: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

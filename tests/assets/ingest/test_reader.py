@@ -49,7 +49,7 @@ def test_bad_lines_at_the_start_do_not_hide_the_format(tmp_path: Path) -> None:
     "text",
     [
         "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,1,2\n",
-        '{"chat_id": 1, "parent_chat_id": -1, "timestamp": 0.5, "input_length": 2, "output_length": 3, "hash_ids": [1]}',
+        '{"chat_id": 1, "parent_chat_id": -1, "timestamp": 0.5, "input_length": 2, "output_length": 3,"hash_ids": [1]}',
         '{"schema": "x.agentic", "version": 2, "block_size": 64}\n' + ROW,
         '{"id": "t", "requests": []}',
         "\x00\x01\x02",
