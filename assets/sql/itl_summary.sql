@@ -13,9 +13,14 @@ ranked AS (
     SELECT
         *,
         -- Gaps up to and including this length: the value at rank k is the first whose count exceeds k.
-        sum(n_gaps) OVER (PARTITION BY run_id, replay_id ORDER BY gap_ns ROWS UNBOUNDED PRECEDING)::BIGINT AS upto,
-        sum(n_gaps) OVER (PARTITION BY run_id, replay_id)::BIGINT AS n
+        sum(n_gaps) OVER (PARTITION BY run_id, replay_id ORDER BY gap_ns ROWS UNBOUNDED PRECEDING)::BIGINT AS upto
     FROM weighed
+),
+counted AS (
+    SELECT *, last_value(upto) OVER (
+        PARTITION BY run_id, replay_id ORDER BY gap_ns ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+    ) AS n
+    FROM ranked
 )
 SELECT
     run_id,
@@ -26,5 +31,5 @@ SELECT
     min(gap_ns) FILTER (upto > floor((n - 1) * 90 / 100 + 0.5)) / 1e6 AS p90_ms,
     min(gap_ns) FILTER (upto > floor((n - 1) * 99 / 100 + 0.5)) / 1e6 AS p99_ms,
     max(gap_ns) / 1e6                                               AS max_ms
-FROM ranked
+FROM counted
 GROUP BY run_id, replay_id;

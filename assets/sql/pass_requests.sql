@@ -33,7 +33,9 @@ SELECT
     NULL
 FROM tokens t
 JOIN requests r ON r.run_id = t.run_id AND r.request_id = t.request_id
--- A pass that made a token while computing a chunk is already there.
-ANTI JOIN chunks c
+-- A pass that made a token while computing a chunk is already there. (Not an ANTI JOIN: a filter on the run would not
+-- reach its right side.)
+LEFT JOIN chunks c
     ON c.run_id = t.run_id AND c.request_id = t.request_id AND c.worker = t.worker AND c.dp_rank = t.dp_rank
-    AND c.pass_no = t.first_pass + t.i;
+    AND c.pass_no = t.first_pass + t.i
+WHERE c.run_id IS NULL;
