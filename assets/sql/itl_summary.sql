@@ -16,6 +16,7 @@ ranked AS (
         sum(n_gaps) OVER (PARTITION BY run_id, replay_id ORDER BY gap_ns ROWS UNBOUNDED PRECEDING)::BIGINT AS upto
     FROM weighed
 ),
+-- The last of them is the number of gaps. (Not sum() over the whole partition: that becomes a join, as in `pass_mix`.)
 counted AS (
     SELECT *, last_value(upto) OVER (
         PARTITION BY run_id, replay_id ORDER BY gap_ns ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
