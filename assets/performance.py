@@ -1,6 +1,6 @@
 """The performance data as an asset: what a pass costs, checked and shown before anything is replayed with it."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Dagster resolves the annotations of an asset's parameters itself.
 
 import dagster as dg
 

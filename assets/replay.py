@@ -1,6 +1,6 @@
 """The replay as a materialisation: one step makes every result table of a trace, and its metrics."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Dagster resolves the annotations of an asset's parameters itself.
 
 from collections.abc import Iterator
 from typing import Any
@@ -74,7 +74,7 @@ def _spec(table: Table) -> dg.AssetSpec:
 )
 def replay_trace(
     context: dg.AssetExecutionContext, config: RunSettings, store: dg.ResourceParam[Store]
-) -> Iterator[dg.MaterializeResult[Any]]:
+) -> Iterator[dg.MaterializeResult]:
     """Replay the partition's trace and commit every table."""
     with input_faults():
         recipe = recipe_of(context, config, store)
@@ -91,7 +91,7 @@ def replay_trace(
             yield _table_result(con, table, commit, [v for v in verdicts if v.law.table == table.name])
 
 
-def _replay_result(con: Any, report: RunReport) -> dg.MaterializeResult[Any]:
+def _replay_result(con: Any, report: RunReport) -> dg.MaterializeResult:
     panels = [*run_plots.timeline(con, report.run_id), run_plots.ttft_distribution(con, report.run_id)]
     return dg.MaterializeResult(
         asset_key="replay",
@@ -110,7 +110,7 @@ def _replay_result(con: Any, report: RunReport) -> dg.MaterializeResult[Any]:
     )
 
 
-def _table_result(con: Any, table: Table, commit: Commit, verdicts: list[Verdict]) -> dg.MaterializeResult[Any]:
+def _table_result(con: Any, table: Table, commit: Commit, verdicts: list[Verdict]) -> dg.MaterializeResult:
     stored = commit.table(table.name)
     assert stored is not None, f"a commit without table {table.name}"
     declared = {c.name: c.dtype.value for c in table.columns}

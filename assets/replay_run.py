@@ -17,6 +17,7 @@ import numpy as np
 
 from assets.identity import canonical_json, digest, new_run_id, replay_id, sources_digest, timing_digest
 from assets.inputs import Inputs, prepare
+from assets.warmup import warm_up
 from perf_db.store import Store
 from perf_db.tables import schema_digest
 from perf_db.writer import Identity, RunWriter
@@ -94,9 +95,10 @@ def run_replay(
     Raises:
         ConfigError, TraceError, ReplayError: the input's fault. Nothing is left behind then, as after any error.
     """
-    # The compiled engine takes half a second to import: not before the trace is known to be good.
     started = time.perf_counter()
     inputs = prepare(config, base=base)
+    # Loading machine code takes half a second: not before the trace is known to be good, and not as engine time.
+    warm_up()
     prepared = time.perf_counter()
     from sim.engine import replay
 

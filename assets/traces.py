@@ -1,8 +1,7 @@
 """The trace as an asset: source file in, validated canonical rows out, bad rows set aside."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Dagster resolves the annotations of an asset's parameters itself.
 
-from typing import Any
 
 import dagster as dg
 
@@ -33,7 +32,7 @@ from perf_db.tables import TRACES as TABLE
 )
 def trace(
     context: dg.AssetExecutionContext, config: RunSettings, store: dg.ResourceParam[Store]
-) -> dg.MaterializeResult[Any]:
+) -> dg.MaterializeResult:
     """Requests as the source gives them: arrival, lengths, prefix identity. Bad rows are set aside, with a reason."""
     key = context.partition_key
     with input_faults():

@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets import performance, replay, traces
 from pipelines.jobs import replay_job
-from pipelines.resources import StoreResource
+from pipelines.resources import store_resource
 from pipelines.schedules import nightly_replay
 
 
@@ -16,5 +16,5 @@ def defs() -> dg.Definitions:
         assets=dg.load_assets_from_modules([traces, performance, replay]),
         jobs=[replay_job],
         schedules=[nightly_replay],
-        resources={"store": StoreResource()},
+        resources={"store": store_resource},
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import dagster as dg
 
+from assets.views import open_store
 from pipelines.instance import open_instance
 from pipelines.partitions import register
-from pipelines.resources import StoreResource
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def materialize(root: Path, config_file: Path, overrides: Sequence[str] = ()) ->
             .execute_in_process(
                 instance=instance,
                 partition_key=key,
-                resources={"store": StoreResource(root=str(root))},
+                resources={"store": open_store(root)},
                 # The event log keeps everything; the terminal belongs to the summary.
                 run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
                 raise_on_error=False,

@@ -11,10 +11,10 @@ from perf_db.store import Store
 from pipelines.options import warehouse_root
 
 
-class StoreResource(dg.ConfigurableResourceFactory[Store]):
-    """The warehouse. An empty root means $TRACEMILL_WAREHOUSE, else ./warehouse, looked up when a run starts."""
-
-    root: str = ""
-
-    def create_resource(self, context: dg.InitResourceContext) -> Store:
-        return open_store(warehouse_root(Path(self.root) if self.root else None))
+@dg.resource(
+    config_schema={"root": dg.Field(str, default_value="", description="empty: $TRACEMILL_WAREHOUSE, else ./warehouse")}
+)
+def store_resource(context: dg.InitResourceContext) -> Store:
+    """The warehouse, looked up when a run starts."""
+    root = context.resource_config["root"]
+    return open_store(warehouse_root(Path(root) if root else None))

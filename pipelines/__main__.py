@@ -1,0 +1,5 @@
+"""`python -m pipelines ...` is `tracemill ...`."""
+
+from pipelines.cli import main
+
+main(prog_name="tracemill")
