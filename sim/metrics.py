@@ -286,10 +286,10 @@ def summary(
 class Tap:
     """A sink that hands everything on and keeps what metrics need: the requests, and one running sum.
 
-    Lets metrics of a replay be computed whose tables go straight to disk.
+    Lets metrics of a replay be computed whose tables go straight to disk, or, without a sink behind it, nowhere.
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink | None = None) -> None:
         self._sink, self._requests = sink, list[Columns]()
         self._committed = 0
 
@@ -299,7 +299,16 @@ class Tap:
             self._requests.append(columns)
         elif table == "chunks":
             self._committed += committed_prefill_tokens(columns)
-        self._sink.rows(table, columns)
+        if self._sink is not None:
+            self._sink.rows(table, columns)
+
+    def requests(self) -> Columns:
+        """The requests table so far."""
+        parts = self._requests
+        if len(parts) == 1:
+            return parts[0]
+        empty = np.zeros(0, np.int64)
+        return {column: np.concatenate([empty, *(part[column] for part in parts)]) for column in REQUESTS}
 
     def compute(
         self,
@@ -311,9 +320,7 @@ class Tap:
         gpus_per_worker: int | None = None,
     ) -> Metrics:
         """Every figure of the replay that wrote here; arguments as in the function of that name."""
-        parts = self._requests
-        requests = parts[0] if len(parts) == 1 else {c: np.concatenate([p[c] for p in parts]) for c in REQUESTS}
-        found = compute(requests, outcome, None, spec, sla=sla, window=window, gpus_per_worker=gpus_per_worker)
+        found = compute(self.requests(), outcome, None, spec, sla=sla, window=window, gpus_per_worker=gpus_per_worker)
         return replace(found, committed_prefill_tokens=self._committed)
 
 
