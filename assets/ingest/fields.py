@@ -70,19 +70,16 @@ def prompt_tokens(value: Any, field: str) -> int:
 
 def milliseconds(value: Any, field: str) -> int:
     """A time or duration in ms as nanoseconds."""
-    if type(value) is int:
-        ns = value * 1_000_000
-    elif type(value) is float:
-        if not math.isfinite(value):
-            raise BadRow("not_finite", field, value)
-        ns = round(value * 1e6)
-    else:
+    kind = type(value)
+    if kind is not int and kind is not float:
         raise BadRow("wrong_type", field, value)
+    if kind is float and not math.isfinite(value):
+        raise BadRow("not_finite", field, value)
     if value < 0:
         raise BadRow("negative", field, value)
-    if ns > MAX_NS:
+    if value > MAX_NS // 10**6:
         raise BadRow("out_of_range", field, value)
-    return ns
+    return value * 10**6 if kind is int else round(value * 1e6)
 
 
 def name(value: Any, field: str) -> str:
