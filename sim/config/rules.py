@@ -210,8 +210,16 @@ def _stop_fits_source(raw: Raw) -> Iterator[Fault]:
         yield Fault(relative, raw.get(relative), f"give either {unit} or {unit}_per_load_unit, not both")
     elif raw.has(relative) and load in ("burst", "trace_timestamps"):
         yield Fault(relative, raw.get(relative), f"load {load} has no unit to multiply; use {fixed}")
+    elif (raw.number(relative) or 0) * _load_unit(raw) >= 2**31:
+        yield Fault(relative, raw.get(relative), f"makes more {unit} than a run can number; lower it, or use {fixed}")
     elif source != "trace" and not raw.has(fixed) and not raw.has(relative):
         yield Fault(fixed, ABSENT, f"required: a {source} source never ends by itself; add it")
+
+
+def _load_unit(raw: Raw) -> float:
+    """What a count per load unit is multiplied by, as far as the file gives it."""
+    names = ("concurrency", "requests_per_second", "sessions_per_second")
+    return max(raw.number(f"traffic.load.{name}") or 0 for name in names)
 
 
 def _sla(raw: Raw) -> Iterator[Fault]:

@@ -98,6 +98,7 @@ SYNTHETIC, SESSION, TRACE = "{type: synthetic}", "{type: synthetic-session}", "{
         (SYNTHETIC, "{type: burst}", "{requests: 1, requests_per_load_unit: 1}", "not both"),
         (SYNTHETIC, "{type: burst}", "{requests_per_load_unit: 1}", "load burst has no unit to multiply"),
         (TRACE, "{type: trace_timestamps}", "{requests_per_load_unit: 1}", "load trace_timestamps has no unit"),
+        (SYNTHETIC, "{type: concurrency, concurrency: 8}", "{requests_per_load_unit: 1e12}", "than a run can number"),
         ("{type: trace}", "{type: burst}", "{}", "traffic.source.path: required for type: trace"),
         ("{type: trace, path: a, paths: [b]}", "{type: burst}", "{}", "give either path or paths"),
         ("{type: trace, paths: [a, b]}", "{type: burst}", "{}", "one file only"),
