@@ -78,7 +78,6 @@ from sim.state import (
     ORDERS,
     OUTPUT,
     PAUSED,
-    PEAK_ACTIVE,
     PREEMPTED_N,
     PREFILL,
     PREFILL_AT,
@@ -136,12 +135,12 @@ def choose(cfg, inp, st, prices, k, slot, now, wave):
     b[k, slot, B_OWN_PREEMPTED] = 0
     b[k, slot, B_REJ_HEAD] = -1
     b[k, slot, B_REJ_TAIL] = -1
-    if cfg.gated and rank[k, RUN_N] == 0:
-        # 6.2, empty committed batch: nothing else to run, so the gate of everything queued falls.
-        r = rank[k, WAIT_HEAD]
-        while r >= 0:
-            st.q[r, GATE] = min(st.q[r, GATE], rank[k, NEXT_PASS])
-            r = st.q[r, QNEXT]
+    head = rank[k, WAIT_HEAD]
+    if cfg.gated and rank[k, RUN_N] == 0 and head >= 0 and st.q[head, GATE] > rank[k, NEXT_PASS]:
+        # 6.2, empty committed batch: the pass would have nothing to do, so the gate of everything queued falls.
+        while head >= 0:
+            st.q[head, GATE] = min(st.q[head, GATE], rank[k, NEXT_PASS])
+            head = st.q[head, QNEXT]
     throttled = (
         cfg.dp > 1 and cfg.interval > 1 and wave % cfg.interval != 0 and rank[k, SATURATED] == 0 and _anyone_past_prompt(cfg, st, k)
     )
@@ -504,8 +503,7 @@ def _settle(cfg, inp, st, prices, k, slot, n, running_items, plain):
     row[B_WAITING_PREEMPTED] = rank[k, PREEMPTED_N]
     row[B_CACHED] = rank[k, INACTIVE]
     row[B_FREE] = rank[k, FREE]
-    active = cfg.blocks - rank[k, INACTIVE] - rank[k, FREE]
-    row[B_ACTIVE] = active
+    row[B_ACTIVE] = cfg.blocks - rank[k, INACTIVE] - rank[k, FREE]
     row[B_PREFILL_CELL] = prefill_cell
     row[B_DECODE_CELL] = decode_cell
     row[B_NEW_HEAD] = new_head
@@ -514,7 +512,6 @@ def _settle(cfg, inp, st, prices, k, slot, n, running_items, plain):
     row[B_ADM_TAIL] = adm_tail
     row[B_HAS_ITEMS] = 1
     rank[k, CARRIED] = 0
-    st.g[PEAK_ACTIVE] = max(st.g[PEAK_ACTIVE], active)
     if prefill_ns < 0 or decode_ns < 0:
         st.g[BLAME_RANK] = k
         return BAD_PRICE

@@ -48,6 +48,7 @@ from sim.state import (
     N_PASSES,
     NNEXT,
     OUTPUT,
+    PEAK_ACTIVE,
     PROMPT,
     QNEXT,
     RECEIVED,
@@ -151,3 +152,4 @@ def _write(cfg, st, k, batch, now, group_pass, completed):
     log[27, row] = batch[B_DECODE_CELL]
     st.g[N_PASSES] = row + 1
     st.g[TOTAL_PASSES] += 1
+    st.g[PEAK_ACTIVE] = max(st.g[PEAK_ACTIVE], batch[B_ACTIVE])

@@ -155,26 +155,32 @@ def _begin(st, k, slot, now):
 
 
 @kernel
+def _has_work(st, low, high):
+    rank = st.r
+    for k in range(low, high):
+        if rank[k, RUN_N] > 0 or rank[k, WAIT_N] > 0 or rank[k, INBOX_HEAD] >= 0 or rank[k, QUEUE_N] > 0:
+            return True
+    return False
+
+
+@kernel
 def _start(cfg, inp, st, prices, worker, now):
     """Let every rank of an idle worker choose; begin a group pass if any has something to run."""
     rank, w = st.r, st.w
-    end, acting, work = now, False, False
-    for k in range(worker * cfg.dp, (worker + 1) * cfg.dp):
-        rank[k, ACTING] = 0
-        if rank[k, RUN_N] == 0 and rank[k, WAIT_N] == 0 and rank[k, INBOX_HEAD] < 0 and rank[k, QUEUE_N] == 0:
-            continue
-        work = True
-        status, ready = _fill(cfg, inp, st, prices, k, now, w[worker, WAVE])
-        if status != FINISHED:
-            return status
-        if ready:
-            rank[k, ACTING] = 1
-            acting = True
-    if not work:
-        w[worker, WAVE] = 0
+    low, high = worker * cfg.dp, (worker + 1) * cfg.dp
+    end, acting = now, False
+    if _has_work(st, low, high):
+        for k in range(low, high):
+            status, ready = _fill(cfg, inp, st, prices, k, now, w[worker, WAVE])
+            if status != FINISHED:
+                return status
+            rank[k, ACTING] = ready
+            acting = acting or ready
     if not acting:
+        if not _has_work(st, low, high):
+            w[worker, WAVE] = 0  # the group has drained (4.5)
         return FINISHED
-    for k in range(worker * cfg.dp, (worker + 1) * cfg.dp):
+    for k in range(low, high):
         if rank[k, ACTING]:
             slot = rank[k, QUEUE_HEAD]
             _begin(st, k, slot, now)

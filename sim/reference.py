@@ -64,12 +64,13 @@ class Request:
         self.epoch = 0  # raised by a preemption: results of older passes no longer count for `owed`
         self.blocks: list[Block] = []
         self.closed = 0  # leading blocks of the lease that are hashed
+        self.stretch = 0  # raised when a choice leaves it out or preempts it: the next token opens a new span
         self.gate = 0  # first pass that may admit it (6.2) [parity]
         self.preemptions = 0
         self.admissions: list[tuple[int, int]] = []  # (start of the pass, cached tokens)
         self.token_passes: list[int] = []  # pass of each token
         self.token_times: list[int] = []
-        self.token_epochs: list[int] = []
+        self.token_stretches: list[int] = []
         self.chain: list[int] = []  # identities of its leading full blocks
 
 
@@ -149,6 +150,7 @@ class Item:
     cached: int  # at an admission, else -1
     samples: bool = False  # reaches the end of the sequence, so the pass makes a token (or ends a tokenless request)
     epoch: int = 0
+    stretch: int = 0
 
 
 @dataclass
@@ -291,6 +293,10 @@ class Rank:
             self.schedule(item, batch)
             budget -= tokens
             place += 1
+        served = {id(item.request) for item in batch.items}
+        for request in self.running:
+            if id(request) not in served:
+                request.stretch += 1
         if not batch.preempted:
             budget = self.admit(batch, budget, throttled, now)
             if not throttled:
@@ -334,6 +340,7 @@ class Rank:
         victim.blocks, victim.closed, victim.computed, victim.owed = [], 0, 0, 0
         victim.prefilling = True
         victim.epoch += 1
+        victim.stretch += 1
         victim.gate = 0  # a preempted request is not an arrival (6.2)
         victim.preemptions += 1
         self.waiting.appendleft(victim)
@@ -350,7 +357,7 @@ class Rank:
         self.close(request, min(request.computed, request.known))
         item.samples = request.computed >= request.known + request.owed
         request.prefilling = not item.samples
-        item.epoch = request.epoch
+        item.epoch, item.stretch = request.epoch, request.stretch
         batch.items.append(item)
 
     def close(self, request: Request, upto: int) -> None:
@@ -475,9 +482,9 @@ class Rank:
                 request.received += 1
                 made += 1
                 if request.token_passes and request.token_passes[-1] == batch.pass_no - 1:
-                    continuing += request.token_epochs[-1] == item.epoch
+                    continuing += request.token_stretches[-1] == item.stretch
                 request.token_passes.append(batch.pass_no)
-                request.token_epochs.append(item.epoch)
+                request.token_stretches.append(item.stretch)
                 request.token_times.append(now)
                 self.barren = 0
             running = item.epoch == request.epoch
@@ -604,12 +611,12 @@ class Tables:
 
     def log_request(self, r: Request) -> None:
         spans: list[list[int]] = []
-        for number, (pass_no, epoch) in enumerate(zip(r.token_passes, r.token_epochs, strict=True)):
+        for number, (pass_no, stretch) in enumerate(zip(r.token_passes, r.token_stretches, strict=True)):
             last = spans[-1] if spans else None
-            if last and last[0] + last[1] == pass_no and last[3] == epoch:
+            if last and last[0] + last[1] == pass_no and last[3] == stretch:
                 last[1] += 1
             else:
-                spans.append([pass_no, 1, number, epoch])
+                spans.append([pass_no, 1, number, stretch])
         for number, (first, count, token, _) in enumerate(spans):
             self.rows["spans"].append((r.index, number, r.worker, r.dp_rank, first, count, token))
         times, cached = r.token_times, [c for _, c in r.admissions]
