@@ -57,7 +57,7 @@ def key_figures(metrics: Iterable[Sequence[Any]]) -> dict[str, float]:
     wanted = {(metric, stat) for metric in ("ttft", "tpot", "itl", "e2e_latency") for stat in ("median", "p99")}
     wanted |= {("output_throughput", "mean"), ("prefix_reuse", "max"), ("kv_usage", "peak"), ("preemptions", "total")}
     return {
-        f"{metric}_{stat}" + ("_ms" if unit == "ms" else ""): float(value)
+        f"{metric}_{stat}" + ("_ms" if unit == "ms" else ""): round(float(value), 6)
         for scope, metric, stat, value, unit, _n in metrics
         if scope == "run" and value is not None and (metric, stat) in wanted
     }

@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 
 WIDTH, PANEL_HEIGHT = 760, 170
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 30, 34
+INLINE = 1000  # characters of markdown that the UI shows without a click
 INK, GRID, BLUE, AMBER = "#394b59", "#e1e6eb", "#2f6fde", "#c9711a"
 
 
@@ -19,7 +20,7 @@ class Panel:
 
     Attributes:
         title: what is shown, unit included.
-        x, y: shape (n,); y >= 0.
+        x, y: shape (n,), neither negative; both axes start at 0.
         x_label: unit of the x axis.
         marks: (x position, label) of vertical lines, such as percentiles.
     """
@@ -52,6 +53,23 @@ def markdown(picture: str, alt: str) -> str:
     return f"![{alt}](data:image/svg+xml;base64,{data})"
 
 
+def spark(values: Sequence[float], alt: str, *, points: int = 60) -> str:
+    """A line without axes as a markdown image, short enough (`INLINE`) for the UI to show it right in its table."""
+    step, height = 6, 36
+    n = min(points, len(values))
+    kept = [max(values[i * len(values) // n : (i + 1) * len(values) // n]) for i in range(n)]
+    top = max(kept, default=0) or 1
+    heights = [round(v / top * height) for v in kept]
+    rises = [here - before for before, here in zip([0, *heights], heights)]
+    line = "".join(f"v{-rise}h{step}" if rise else f"h{step}" for rise in rises)
+    width = step * max(n, 1)
+    return markdown(
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height + 2}'>"
+        f"<path d='M0 {height + 1}{line}V{height + 1}' fill='{BLUE}40' stroke='{BLUE}'/></svg>",
+        alt,
+    )
+
+
 def ticks(top: float, wanted: int = 4) -> list[float]:
     """Round numbers from 0 up to `top`, about `wanted` of them."""
     if top <= 0:
@@ -66,14 +84,13 @@ def _panel(panel: Panel, y0: int) -> list[str]:
     parts = [f'<text x="{LEFT}" y="{y0 + 18}" font-weight="bold">{escape(panel.title)}</text>']
     if not len(panel.x):
         return [*parts, f'<text x="{LEFT}" y="{y0 + PANEL_HEIGHT // 2}">no samples</text>']
-    low, high = min(panel.x), max(panel.x)
     top = max(panel.y) or 1.0
-    span = (high - low) or 1.0
+    right = max(panel.x) or 1.0
     floor = y0 + PANEL_HEIGHT - BOTTOM
     tall = PANEL_HEIGHT - TOP - BOTTOM
 
     def px(x: float) -> float:
-        return LEFT + (x - low) / span * (WIDTH - LEFT - RIGHT)
+        return LEFT + x / right * (WIDTH - LEFT - RIGHT)
 
     def py(y: float) -> float:
         return floor - y / top * tall
@@ -81,10 +98,9 @@ def _panel(panel: Panel, y0: int) -> list[str]:
     for value in ticks(top):
         y = py(value)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="{GRID}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,g}</text>')
-    for value in ticks(span, 6):
-        x = px(low + value)
-        parts.append(f'<text x="{x:.1f}" y="{floor + 14}" text-anchor="middle">{low + value:,.6g}</text>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,.6g}</text>')
+    for value in ticks(right, 6):
+        parts.append(f'<text x="{px(value):.1f}" y="{floor + 14}" text-anchor="middle">{value:,g}</text>')
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{floor + 27}" text-anchor="end">{escape(panel.x_label)}</text>')
 
     # A step line: a value holds until the next sample; slopes between samples would be invented.

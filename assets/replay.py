@@ -11,6 +11,7 @@ from assets import run_plots
 from assets.checks import LAWS, Verdict, check_run
 from assets.identity import sources_digest
 from assets.metadata import column_schema, key_figures, picture, stored_preview
+from assets.plots import spark
 from assets.replay_run import RunReport, run_replay
 from assets.settings import TRACES, RunSettings, input_faults, recipe_of
 from perf_db.commit import Commit
@@ -92,20 +93,23 @@ def replay_trace(
 
 
 def _replay_result(con: Any, report: RunReport) -> dg.MaterializeResult:
-    panels = [*run_plots.timeline(con, report.run_id), run_plots.ttft_distribution(con, report.run_id)]
+    pool, queue = run_plots.timeline(con, report.run_id)
+    panels = [pool, queue, run_plots.ttft_distribution(con, report.run_id)]
     return dg.MaterializeResult(
         asset_key="replay",
         data_version=dg.DataVersion(str(report.run["result_digest"])),
         metadata={
+            "kv_pool_over_time": dg.MetadataValue.md(spark(pool.y, "share of the KV pool in use over virtual time")),
+            "queue_over_time": dg.MetadataValue.md(spark(queue.y, "waiting requests over virtual time")),
+            "pictures": picture(panels, "KV pool, queue and TTFT"),
             "run_id": report.run_id,
             "replay_id": report.replay_id,
             "result_digest": str(report.run["result_digest"]),
             "database": dg.MetadataValue.path(str(report.database)),
-            "engine_seconds": report.run["engine_ms"] / 1e3,
+            "engine_seconds": round(report.run["engine_ms"] / 1e3, 3),
             "completed": report.run["n_completed"],
             "passes": report.run["n_passes"],
             **key_figures(report.metrics),
-            "over_time": picture(panels, "KV pool, queue and TTFT"),
         },
     )
 

@@ -81,7 +81,13 @@ class _Tee:
 
 
 def run_replay(
-    config: RunConfig, store: Store, *, base: Path, name: str = "replay", progress: Progress | None = None
+    config: RunConfig,
+    store: Store,
+    *,
+    base: Path,
+    name: str = "replay",
+    reading: Progress | None = None,
+    progress: Progress | None = None,
 ) -> RunReport:
     """Read the traffic, replay it, write and commit every table.
 
@@ -90,13 +96,14 @@ def run_replay(
         store: where the results go.
         base: folder that relative paths of the configuration start from.
         name: what to call the run if the configuration does not name it.
-        progress: called with (requests done, requests in all).
+        reading: called with (bytes read, bytes in all) of the trace.
+        progress: called with (requests done, requests in all) of the replay.
 
     Raises:
         ConfigError, TraceError, ReplayError: the input's fault. Nothing is left behind then, as after any error.
     """
     started = time.perf_counter()
-    inputs = prepare(config, base=base)
+    inputs = prepare(config, base=base, progress=reading)
     # Loading machine code takes half a second: not before the trace is known to be good, and not as engine time.
     warm_up()
     prepared = time.perf_counter()

@@ -9,14 +9,15 @@ from assets.plots import AMBER, Panel
 BUCKETS = 240
 
 TIMELINE = """
-WITH clock AS (SELECT greatest(max(end_ns), 1) AS last_ns FROM passes WHERE run_id = $run)
+WITH clock AS (SELECT max(end_ns) // $buckets + 1 AS bucket_ns FROM passes WHERE run_id = $run)
 SELECT
-    end_ns * $buckets // (last_ns + 1)                                                     AS bucket,
+    start_ns // bucket_ns                                                                  AS first_bucket,
+    end_ns // bucket_ns                                                                    AS last_bucket,
     max(100.0 * active_blocks / nullif(active_blocks + cached_blocks + free_blocks, 0))    AS kv_percent,
     max(n_waiting + n_waiting_preempted)                                                   AS n_waiting,
-    any_value(last_ns) / 1e9 / $buckets                                                    AS bucket_s
+    any_value(bucket_ns) / 1e9                                                             AS bucket_s
 FROM passes, clock WHERE run_id = $run
-GROUP BY bucket ORDER BY bucket
+GROUP BY first_bucket, last_bucket
 """
 
 TTFT = """
@@ -29,10 +30,17 @@ ORDER BY ttft_ms
 def timeline(con: Any, run_id: str) -> list[Panel]:
     """KV pool and queue over virtual time: the fullest moment of the busiest rank in each stretch."""
     rows = con.execute(TIMELINE, {"run": run_id, "buckets": BUCKETS}).fetchall()
-    at = [float(bucket * width) for bucket, _, _, width in rows]
+    n = 1 + max((last for _, last, *_ in rows), default=-1)
+    # Where no pass runs, nothing is in use and nobody waits: an idle rank takes whoever arrives at once.
+    pool, queue = [0.0] * n, [0.0] * n
+    for first, last, kv_percent, n_waiting, _ in rows:
+        for bucket in range(first, last + 1):
+            pool[bucket] = max(pool[bucket], float(kv_percent or 0))
+            queue[bucket] = max(queue[bucket], float(n_waiting))
+    at = [bucket * rows[0][-1] for bucket in range(n)]
     return [
-        Panel("KV blocks in use, % of the pool (busiest rank)", at, [float(kv or 0) for _, kv, _, _ in rows], "s"),
-        Panel("waiting requests (busiest rank)", at, [float(n) for _, _, n, _ in rows], "s", AMBER),
+        Panel("KV blocks in use, % of the pool (busiest rank)", at, pool, "s"),
+        Panel("waiting requests (busiest rank)", at, queue, "s", AMBER),
     ]
 
 

@@ -13,6 +13,7 @@ from assets.errors import INPUT_ERRORS
 from assets.partitions import Recipe, recall
 from perf_db.store import Store
 
+INPUT_FAULTS: tuple[type[Exception], ...] = (*INPUT_ERRORS, OSError)
 TRACES = dg.DynamicPartitionsDefinition(name="trace")
 
 
@@ -41,5 +42,5 @@ def input_faults() -> Iterator[None]:
     """Turn errors that lie in the input into one readable failure, which no retry would mend."""
     try:
         yield
-    except (*INPUT_ERRORS, OSError) as error:
+    except INPUT_FAULTS as error:
         raise dg.Failure(description=str(error), allow_retries=False) from error

@@ -82,5 +82,12 @@ def _facts(
     checks = [
         (each.asset_key.to_user_string(), each.check_name, each.passed) for each in result.get_asset_check_evaluations()
     ]
-    faults = [e.event_specific_data.error_display_string for e in result.all_events if e.is_step_failure]
+    faults = [_why(event) for event in result.all_events if event.is_step_failure]
     return run_id, tuple(rows), tuple(checks), faults[0] if faults else None
+
+
+def _why(event: dg.DagsterEvent) -> str:
+    """The sentence of a failure that we raised on purpose, else Dagster's account of the exception."""
+    failure = event.step_failure_data
+    ours = failure.user_failure_data
+    return (ours.description if ours else None) or failure.error_display_string

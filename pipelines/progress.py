@@ -7,21 +7,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Progress = Callable[[int, int], None]
+DELAY_S = 0.5  # what ends sooner should not leave a flash of a bar behind
 
 
 @contextmanager
-def progress_bar(title: str, unit: str = "request") -> Iterator[Progress | None]:
-    """Give a `progress(done, total)` to call now and then, or None when stderr is not a terminal."""
+def progress_bar(title: str, unit: str) -> Iterator[Progress | None]:
+    """Give a `progress(done, total)` to call now and then, or None when stderr is not a terminal.
+
+    The bar appears with the first call, so bars of several stages can be opened together.
+    """
     if not sys.stderr.isatty():
         yield None
         return
     from tqdm import tqdm
 
-    # `delay`: a replay that ends at once should not leave a flash of a bar behind.
-    with tqdm(desc=title, unit=unit, file=sys.stderr, leave=False, delay=0.5, unit_scale=True) as bar:
+    bar: tqdm | None = None
 
-        def advance(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
+    def advance(done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None:
+            bar = tqdm(desc=title, unit=unit, total=total, file=sys.stderr, leave=False, delay=DELAY_S, unit_scale=True)
+        bar.total = total
+        bar.update(done - bar.n)
+        if done >= total:
+            bar.close()
 
+    try:
         yield advance
+    finally:
+        if bar is not None:
+            bar.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.exits import DIFFERENT
+from pipelines.exits import DIFFERENT, INTERNAL
 from pipelines.options import warehouse, warehouse_root
 
 CONFIG = Path(__file__).parents[2] / "examples" / "demo.yaml"
@@ -27,6 +27,8 @@ def demo(root: Path | None) -> None:
     folder = warehouse_root(root)
     result = materialize(folder, CONFIG)
     click.echo(result.text())
+    if result.fault:
+        raise SystemExit(INTERNAL)  # trace and configuration are ours
     if not result.passed:
         raise SystemExit(DIFFERENT)
     from assets.views import open_store

@@ -50,8 +50,13 @@ def replay(
     for warning in settings.warnings:
         click.echo(f"warning: {warning}", err=True)
     compile_kernels()
-    with progress_bar("replay") as progress:
-        report = run_replay(settings, open_store(folder), base=config.parent, name=config.stem, progress=progress)
+    with progress_bar("reading", "B") as reading, progress_bar("replay", "request") as progress:
+        report = run_replay(
+            settings, open_store(folder), base=config.parent, name=config.stem, reading=reading, progress=progress
+        )
+    for warning in report.inputs.warnings:
+        if warning not in settings.warnings:
+            click.echo(f"warning: {warning}", err=True)
     if as_json:
         answer = {
             "run_id": report.run_id,

@@ -1,0 +1,127 @@
+"""What people meet when something is wrong: one message with a remedy, the right exit code, nothing half-written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sim.errors import Deadlock
+from tests.pipelines.conftest import TINY, Cli
+
+
+def test_every_fault_of_a_configuration_in_one_message(cli: Cli, tiny: Path, root: Path) -> None:
+    tiny.write_text(TINY.replace("block_size: 16", "block_tokens: 16").replace("max_sequences: 8", "max_sequences: no"))
+    got = cli("replay", tiny)
+    assert got.exit_code == 2
+    assert got.stderr.startswith(f"error: {tiny}: 2 problem(s)\n")
+    assert "block_tokens=16: unknown field" in got.stderr and "max_sequences=" in got.stderr
+    assert got.stdout == "" and not root.exists()
+
+
+def test_a_missing_configuration(cli: Cli, tmp_path: Path) -> None:
+    got = cli("replay", tmp_path / "nowhere.yaml")
+    assert got.exit_code == 2
+    assert "nowhere.yaml" in got.stderr and "Traceback" not in got.stderr
+
+
+def test_a_missing_trace(cli: Cli, tiny: Path, root: Path) -> None:
+    tiny.with_name("tiny.jsonl").unlink()
+    for command in ("replay", "validate"):
+        got = cli(command, tiny)
+        assert got.exit_code == 2
+        assert "tiny.jsonl" in got.stderr and "Traceback" not in got.stderr
+    assert not root.exists()
+
+
+@pytest.mark.parametrize("text", ["", "no JSON\nneither\n"], ids=["empty", "all rows quarantined"])
+def test_a_trace_without_usable_rows(cli: Cli, tiny: Path, root: Path, text: str) -> None:
+    tiny.with_name("tiny.jsonl").write_text(text)
+    got = cli("replay", tiny)
+    assert got.exit_code == 2
+    assert "tiny.jsonl" in got.stderr and "Traceback" not in got.stderr
+    assert not root.exists()
+
+
+def test_an_override_that_is_none(cli: Cli, tiny: Path) -> None:
+    got = cli("replay", tiny, "--set", "engine.hardware")
+    assert got.exit_code == 2 and "write path.to.field=value" in got.stderr
+
+
+def test_a_prompt_that_can_never_fit_with_chunking_off(cli: Cli, tiny: Path, root: Path) -> None:
+    got = cli("replay", tiny, "--set", "engine.workers.aggregated.scheduler.chunked_prefill=false")
+    assert got.exit_code == 2 and "Traceback" not in got.stderr
+    assert not root.exists()
+
+
+def test_nothing_to_replay_is_a_usage_error(cli: Cli) -> None:
+    got = cli("replay")
+    assert got.exit_code == 2 and "configuration file" in got.stderr
+
+
+def test_a_replay_that_cannot_end_leaves_nothing_behind(
+    cli: Cli, tiny: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sim.engine
+
+    whole = sim.engine.replay
+
+    def stuck(spec, workload, sink, **more):
+        whole(spec, workload, sink, **more)
+        raise Deadlock("request 1 waits for 40 blocks, 12 are there; enlarge the pool")
+
+    monkeypatch.setattr(sim.engine, "replay", stuck)
+    got = cli("replay", tiny)
+    assert got.exit_code == 2
+    assert got.stderr == "error: request 1 waits for 40 blocks, 12 are there; enlarge the pool\n"
+    left = [path for path in root.rglob("*") if path.is_file() and path.suffix in {".json", ".parquet"}]
+    assert left == []
+
+
+def test_a_defect_of_ours_shows_the_traceback_and_says_so(
+    cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sim.engine
+
+    def broken(*_, **__):
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(sim.engine, "replay", broken)
+    got = cli("replay", tiny)
+    assert got.exit_code == 70
+    assert "Traceback" in got.stderr and "ZeroDivisionError" in got.stderr and "report" in got.stderr
+
+
+def test_questions_to_an_empty_warehouse(cli: Cli) -> None:
+    for words in (("runs",), ("show",), ("sql", "FROM runs"), ("export", "last"), ("store", "rebuild")):
+        got = cli(*words)
+        assert got.exit_code == 2, words
+        assert got.stderr.startswith("error: ") and "Traceback" not in got.stderr
+
+
+def test_sql_only_reads(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    cli("replay", tiny)
+    for query in (
+        "DROP VIEW requests",
+        f"COPY runs TO '{tmp_path / 'out.csv'}'",
+        f"SELECT * FROM read_csv('{tiny}')",
+        "SELEKT 1",
+    ):
+        got = cli("sql", query)
+        assert got.exit_code == 2, query
+        assert got.stderr.startswith("error: ") and "Traceback" not in got.stderr
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_an_unknown_run(cli: Cli, tiny: Path) -> None:
+    cli("replay", tiny)
+    got = cli("show", "yesterday")
+    assert got.exit_code == 2 and "no run answers to 'yesterday'" in got.stderr
+
+
+def test_a_case_that_is_none(cli: Cli, tmp_path: Path) -> None:
+    case = tmp_path / "case.json"
+    for text in ("{", "{}", "[]"):
+        case.write_text(text)
+        got = cli("replay", "--case", case, "--json", "--summary-only")
+        assert got.exit_code == 2 and str(case) in got.stderr and "Traceback" not in got.stderr
