@@ -83,7 +83,7 @@ def replay_trace(
     for warning in report.inputs.warnings:
         context.log.warning(warning)
     tags = {"tracemill/run_id": report.run_id, "tracemill/replay_id": report.replay_id}
-    context.instance.add_run_tags(context.run_id, tags)
+    context.instance.add_run_tags(context.run.run_id, tags)
     commit = store.commit(report.run_id)
     with store.connect() as con:
         verdicts = check_run(con, report.run_id)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -67,10 +68,11 @@ def serve(command: list[str], environment: dict[str, str]) -> int:
     except KeyboardInterrupt:
         return 0
     finally:
-        _end_group(child)
+        end_group(child)
 
 
-def _end_group(child: subprocess.Popen[bytes]) -> None:
+def end_group(child: subprocess.Popen[Any]) -> None:
+    """Interrupt, wait, kill: nothing of the group is left afterwards."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGINT)
         deadline = time.monotonic() + GRACE_S

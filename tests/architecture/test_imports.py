@@ -25,6 +25,7 @@ DAGSTER_FILES = {
     "assets/traces.py",
     "pipelines/definitions.py",
     "pipelines/jobs.py",
+    "pipelines/materialize.py",
     "pipelines/partitions.py",
     "pipelines/resources.py",
     "pipelines/schedules.py",
