@@ -37,7 +37,7 @@ def test_a_picture_that_is_too_large_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("top", "expected"),
-    [(0, [0]), (7, [0, 2, 4, 6]), (100, [0, 25, 50, 75, 100]), (0.013, [0, 0.005, 0.01]), (1e6, [0, 25e4, 5e5, 75e4, 1e6])],
+    [(0, [0]), (7, [0, 2, 4, 6]), (100, [0, 25, 50, 75, 100]), (0.013, [0, 0.005, 0.01])],
 )
 def test_ticks_are_round(top: float, expected: list[float]) -> None:
     assert ticks(top) == pytest.approx(expected)
