@@ -211,7 +211,9 @@ def attach(layout: Layout) -> duckdb.DuckDBPyConnection:
     try:
         con.execute(f"ATTACH {quoted(str(layout.face))} AS tracemill (READ_ONLY); USE tracemill")
         # Large sorts spill here instead of into the caller's working directory.
-        con.execute(f"SET temp_directory = {quoted(str(layout.staging / 'spill'))}")
+        con.execute(f"SET temp_directory = {quoted(str(layout.spill))}")
+        # A join that forgets a key should end with an error, not with a full disk.
+        con.execute("SET max_temp_directory_size = '16GB'")
     except BaseException:
         con.close()
         raise

@@ -30,6 +30,10 @@ class Layout:
 
     def __init__(self, root: Path) -> None:
         self.root = root.expanduser().resolve()
+        if "?" in str(self.root):
+            raise StoreError(
+                f"{self.root}: DuckDB cannot keep a database in a folder with '?' in its name; choose another"
+            )
         self.staging = self.root / "staging"
         self.runs = self.root / "runs"
         self.commits = self.root / "commits"

@@ -45,31 +45,30 @@ inside AS (
     LEFT JOIN turns t
         ON t.run_id = c.run_id AND t.worker = c.worker AND t.dp_rank = c.dp_rank AND t.pass_no = c.pass_no
 ),
-returns AS (
-    SELECT
-        run_id,
-        replay_id,
-        worker,
-        dp_rank,
-        first_pass AS pass_no,
-        lag(worker) OVER w AS left_worker,
-        lag(dp_rank) OVER w AS left_dp_rank,
-        lag(first_pass + n_tokens - 1) OVER w AS left_pass
+-- First and last token of every span of a request that has several: what precedes a span is the end of the one before.
+marks AS (
+    SELECT run_id, replay_id, request_id, span_no, 0 AS is_last, worker, dp_rank, first_pass AS pass_no
     FROM kept
     WHERE n_spans > 1
-    WINDOW w AS (PARTITION BY run_id, request_id ORDER BY span_no)
+    UNION ALL
+    SELECT run_id, replay_id, request_id, span_no, 1, worker, dp_rank, first_pass + n_tokens - 1
+    FROM kept
+    WHERE n_spans > 1
+),
+returns AS (
+    SELECT
+        m.*,
+        p.end_ns,
+        p.end_ns - lag(p.end_ns) OVER (PARTITION BY m.run_id, m.request_id ORDER BY m.span_no, m.is_last) AS gap_ns
+    FROM marks m
+    JOIN passes p
+        ON p.run_id = m.run_id AND p.worker = m.worker AND p.dp_rank = m.dp_rank AND p.pass_no = m.pass_no
 )
 SELECT
     run_id, replay_id, worker, dp_rank, pass_no, end_ns, gap_ns, gap_ns / 1e6 AS gap_ms, n_gaps, false AS across_spans
 FROM inside
 WHERE n_gaps > 0
 UNION ALL
-SELECT
-    r.run_id, r.replay_id, r.worker, r.dp_rank, r.pass_no, here.end_ns, here.end_ns - there.end_ns,
-    (here.end_ns - there.end_ns) / 1e6, 1, true
-FROM returns r
-JOIN passes here
-    ON here.run_id = r.run_id AND here.worker = r.worker AND here.dp_rank = r.dp_rank AND here.pass_no = r.pass_no
-JOIN passes there
-    ON there.run_id = r.run_id AND there.worker = r.left_worker AND there.dp_rank = r.left_dp_rank
-    AND there.pass_no = r.left_pass;
+SELECT run_id, replay_id, worker, dp_rank, pass_no, end_ns, gap_ns, gap_ns / 1e6, 1, true
+FROM returns
+WHERE is_last = 0 AND span_no > 0;

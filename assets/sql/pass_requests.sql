@@ -6,15 +6,17 @@
 CREATE OR REPLACE VIEW pass_requests AS
 WITH tokens AS (
     SELECT
-        run_id,
-        replay_id,
-        request_id,
-        worker,
-        dp_rank,
-        first_pass,
-        first_token_no,
-        unnest(range(n_tokens))::INTEGER AS i
-    FROM spans
+        s.run_id,
+        s.replay_id,
+        s.request_id,
+        s.worker,
+        s.dp_rank,
+        s.first_pass,
+        -- The token it computes is the newest one known, which has no KV yet.
+        r.prompt_tokens + s.first_token_no - 1 AS computed_before,
+        unnest(range(s.n_tokens))::INTEGER AS i
+    FROM spans s
+    JOIN requests r ON r.run_id = s.run_id AND r.request_id = s.request_id
 )
 SELECT run_id, replay_id, worker, dp_rank, pass_no, request_id, kind, n_tokens, computed_before, cached_tokens
 FROM chunks
@@ -28,11 +30,9 @@ SELECT
     t.request_id,
     'decode',
     1,
-    -- The token it computes is the newest one known, which has no KV yet.
-    r.prompt_tokens + t.first_token_no + t.i - 1,
+    t.computed_before + t.i,
     NULL
 FROM tokens t
-JOIN requests r ON r.run_id = t.run_id AND r.request_id = t.request_id
 -- A pass that made a token while computing a chunk is already there. (Not an ANTI JOIN: a filter on the run would not
 -- reach its right side.)
 LEFT JOIN chunks c

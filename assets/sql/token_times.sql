@@ -6,18 +6,22 @@
 -- token_ns [ns] when it became visible
 -- since_arrival_ms [ms] arrival to this token
 CREATE OR REPLACE VIEW token_times AS
+-- Requests are joined to spans before these are spread out, passes after. Side by side in one FROM, DuckDB may start with
+-- requests x passes, which have nothing but the run in common.
 WITH tokens AS (
     SELECT
-        run_id,
-        replay_id,
-        request_id,
-        span_no,
-        worker,
-        dp_rank,
-        first_pass,
-        first_token_no,
-        unnest(range(n_tokens))::INTEGER AS i
-    FROM spans
+        s.run_id,
+        s.replay_id,
+        s.request_id,
+        s.span_no,
+        s.worker,
+        s.dp_rank,
+        s.first_pass,
+        s.first_token_no,
+        r.arrival_ns,
+        unnest(range(s.n_tokens))::INTEGER AS i
+    FROM spans s
+    JOIN requests r ON r.run_id = s.run_id AND r.request_id = s.request_id
 )
 SELECT
     t.run_id,
@@ -29,9 +33,7 @@ SELECT
     t.dp_rank,
     p.pass_no,
     p.end_ns                            AS token_ns,
-    (p.end_ns - r.arrival_ns) / 1e6     AS since_arrival_ms
+    (p.end_ns - t.arrival_ns) / 1e6     AS since_arrival_ms
 FROM tokens t
 JOIN passes p
-    ON p.run_id = t.run_id AND p.worker = t.worker AND p.dp_rank = t.dp_rank AND p.pass_no = t.first_pass + t.i
-JOIN requests r
-    ON r.run_id = t.run_id AND r.request_id = t.request_id;
+    ON p.run_id = t.run_id AND p.worker = t.worker AND p.dp_rank = t.dp_rank AND p.pass_no = t.first_pass + t.i;

@@ -13,6 +13,7 @@ import pytest
 
 from assets.views import load_views
 from perf_db.layout import StoreError, locked
+from perf_db.sqlsafe import run_sql
 from perf_db.store import Store, UnknownRun
 from tests.perf_db.hand_made import hand_made, identity, run_facts, write_run
 
@@ -192,6 +193,21 @@ def test_a_store_without_views_of_its_own_keeps_those_in_the_file(warehouse):
         assert con.execute("SELECT count(*) FROM request_latency").fetchone() == (6,)
         names = {name for (name,) in con.execute("SELECT name FROM views").fetchall()}
     assert names == {v.name for v in load_views()}
+
+
+@pytest.mark.parametrize("name", ["with space", "it's", "br[a]cket", "st*r", "key=value", "d\u00e4ta", "se;mi"])
+def test_the_folder_may_have_any_name(tmp_path, name):
+    store = Store(tmp_path / name)
+    write_run(store, "20260101", replay_id="0012")
+    assert seen(store) == [("20260101", 5)]
+    with store.connect() as con:
+        assert con.execute("SELECT DISTINCT run_id, replay_id FROM passes").fetchall() == [("20260101", "0012")]
+    assert run_sql(store, "SELECT count(*) FROM requests").rows == [(5,)]
+
+
+def test_a_folder_duckdb_cannot_use_is_refused_at_once(tmp_path):
+    with pytest.raises(StoreError, match="choose another"):
+        Store(tmp_path / "wh?t")
 
 
 def test_a_damaged_face_is_built_again(store):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import duckdb
+import numpy as np
 import pytest
 
 from perf_db.layout import StoreError
 from perf_db.sqlsafe import SqlError, open_safe, run_sql
-from perf_db.store import Store
-from tests.perf_db.hand_made import write_run
+from perf_db.store import Identity, Store
+from tests.perf_db.hand_made import run_facts, write_run
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +120,7 @@ def test_the_second_fence_holds_without_the_first(store, tmp_path):
 
 def test_a_store_without_files_can_be_asked(tmp_path):
     store = Store(tmp_path)
-    with store.begin("r1", identity=_nobody()) as writer:
-        from tests.perf_db.hand_made import run_facts
-
+    with store.begin("r1", identity=Identity(np.zeros(0, np.int64))) as writer:
         writer.commit(run_facts())
     assert run_sql(store, "SELECT n_requests FROM runs").rows == [(0,)]
     assert run_sql(store, "SELECT count(*) FROM requests").rows == [(0,)]
@@ -130,11 +129,3 @@ def test_a_store_without_files_can_be_asked(tmp_path):
 def test_no_store_no_answer(tmp_path):
     with pytest.raises(StoreError, match="holds no store"):
         run_sql(Store(tmp_path / "nothing"), "SELECT 1")
-
-
-def _nobody():
-    import numpy as np
-
-    from perf_db.store import Identity
-
-    return Identity(np.zeros(0, np.int64))
