@@ -177,7 +177,7 @@ def _trace(rows: list[dict[str, Any]], traffic: Mapping[str, Any]) -> Workload:
         if unknown := set(row) - ROW_FIELDS:
             raise Unsupported("trace fields", f"rows.{min(unknown)}")
     block, concurrency = traffic.get("block_size") or TRACE_BLOCK_TOKENS, traffic.get("concurrency")
-    ratio = traffic.get("arrival_speedup_ratio") or 1.0
+    ratio = _time_ratio(traffic)
     numbers: dict[str, int] = {}
     session = np.array(
         [numbers.setdefault(row["session_id"], len(numbers)) if "session_id" in row else -1 for row in rows]
@@ -238,7 +238,7 @@ def _synthetic(traffic: Mapping[str, Any], engine_block_tokens: int) -> Workload
     blocks = -(-prompt // engine_block_tokens)
     shared = min(blocks, math.floor(blocks * share + 0.5)) if groups else 0
     turn = np.tile(np.arange(turns), sessions)
-    ratio = traffic.get("arrival_speedup_ratio") or 1.0
+    ratio = _time_ratio(traffic)
     starts = np.arange(sessions) * (traffic.get("arrival_interval_ms") or 0.0) / ratio
     think = (traffic.get("inter_turn_delay_ms") or 0.0) / ratio
     return Workload(
@@ -252,6 +252,11 @@ def _synthetic(traffic: Mapping[str, Any], engine_block_tokens: int) -> Workload
         delay_ns=_whole_ns(np.where(turn > 0, think, 0.0)) if turns > 1 else None,
         concurrency=traffic.get("concurrency"),
     )
+
+
+def _time_ratio(traffic: Mapping[str, Any]) -> float:
+    """What arrivals and think times are divided by. A closed loop is not sped up, think times included."""
+    return 1.0 if traffic.get("concurrency") is not None else traffic.get("arrival_speedup_ratio") or 1.0
 
 
 def _whole_ns(ms: np.ndarray) -> np.ndarray:

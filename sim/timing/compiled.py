@@ -45,7 +45,13 @@ def compile_timing(spec: EngineSpec) -> Prices:
         kind, prefill_ms = FLAT, timing.pass_ms
     elif isinstance(timing, TableTiming):
         kind = TABLE
-        tables = (timing.prefill_tokens, timing.prefill_ms, timing.decode_kv_tokens, timing.decode_context, timing.decode_ms)
+        tables = (
+            timing.prefill_tokens,
+            timing.prefill_ms,
+            timing.decode_kv_tokens,
+            timing.decode_context,
+            timing.decode_ms,
+        )
         # A fresh copy: read-only arrays are another type to the compiler.
         axes = tuple(np.array(a, np.float64, order="C") for a in tables)
     return Prices(
@@ -72,10 +78,28 @@ def _segment(axis, x):
 
 
 @kernel
+def _nearest_ns(seconds):
+    """Whole nanoseconds next to the exact value of `seconds`, ties to even: `plain.nearest_ns` without big numbers."""
+    ns = seconds * 1e9
+    # What the product lost, exactly: both halves have so few bits that their products with 1e9 = 2**9 * 5**9 fit.
+    split = seconds * 134217729.0
+    high = split - (split - seconds)
+    lost = (high * 1e9 - ns) + (seconds - high) * 1e9
+    whole = math.floor(ns)
+    below_half = 0.5 - (ns - whole)
+    if lost > below_half or (lost == below_half and whole % 2 == 1):
+        whole += 1
+    return whole
+
+
+@kernel
 def _scaled_ns(ms, ratio):
     if not (ms >= 0.0 and ms < 9.0e9):  # 9e9 ms: what an int64 of nanoseconds can hold
         return -1
-    return math.floor(math.floor(ms * 1_000_000 + 0.5) / ratio + 0.5)
+    ns = _nearest_ns(ms / 1000.0)
+    if ratio == 1.0:
+        return ns
+    return _nearest_ns((ns // 1_000_000_000 + (ns % 1_000_000_000) / 1e9) / ratio)
 
 
 @kernel

@@ -54,7 +54,12 @@ class EvidenceCounter:
             row = self._rows.get((phase, group >> 1, group & 1))
             fresh = [int(b[k]) for b in bounds]
             if row is None:
-                self._rows[phase, group >> 1, group & 1] = [int(counts[k]), int(sums[k]), int(number[starts[k]]), *fresh]
+                self._rows[phase, group >> 1, group & 1] = [
+                    int(counts[k]),
+                    int(sums[k]),
+                    int(number[starts[k]]),
+                    *fresh,
+                ]
                 continue
             row[0] += int(counts[k])
             row[1] += int(sums[k])

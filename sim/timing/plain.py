@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from fractions import Fraction
 from typing import NamedTuple
 
 from sim.errors import TimingError
 from sim.spec import EngineSpec, TableTiming
 
-NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
 
 
 class Work(NamedTuple):
@@ -46,13 +47,17 @@ def new_tokens_seen(work: Work) -> int:
     return n * ((work.prefill_kv + work.prefill_tokens) // n - work.prefill_kv // n)
 
 
-def half_up(value: float) -> int:
-    """Round to the nearest integer, halves up."""
-    return math.floor(value + 0.5)
+def nearest_ns(seconds: float) -> int:
+    """Whole nanoseconds next to the exact value of a double of seconds; a tie goes to the even one.
+
+    Exact, because the recorded engine rounds so: 22.3740625 ms is a tie in decimals, and no tie as the double that is
+    nearest to 0.0223740625 s.
+    """
+    return round(Fraction(seconds) * NS_PER_S)
 
 
 def scaled_ns(milliseconds: float, ratio: float, *, phase: str, where: Work) -> int:
-    """Whole nanoseconds of one phase: rounded, divided by the speed-up, rounded again.
+    """Whole nanoseconds of one phase: rounded, divided by the speed-up as a double of seconds, rounded again.
 
     Raises:
         TimingError: the duration is negative, infinite or not a number.
@@ -62,7 +67,8 @@ def scaled_ns(milliseconds: float, ratio: float, *, phase: str, where: Work) -> 
             f"the timing model priced the {phase} part of a pass at {milliseconds} ms for {where._asdict()}; durations must be "
             "finite and not negative: correct the model's tables or coefficients"
         )
-    return half_up(half_up(milliseconds * NS_PER_MS) / ratio)
+    whole, rest = divmod(nearest_ns(milliseconds / 1000.0), NS_PER_S)
+    return nearest_ns((whole + rest / NS_PER_S) / ratio)
 
 
 def segment(knots: list[float], x: float) -> int:

@@ -64,6 +64,25 @@ def test_7_2_the_polynomial_sees_rounded_means(engine, profile):
 
 
 @in_both_profiles
+def test_1_2_a_duration_is_rounded_as_the_double_it_is(engine, profile):
+    """
+    Recorded: 15,000 tokens cost 338.9777725 ms, a tie in decimals. As a double of seconds it lies just below the tie, and
+    338,977,772 ns come out. Twice as fast that is 169,488,886 ns, and its half, 84,744,443.
+    """
+    for ratio, ns in ((1.0, 338_977_772), (2.0, 169_488_886), (4.0, 84_744_443)):
+        got = replay(
+            engine,
+            {"A": Ask(15_000, 1)},
+            profile=profile,
+            timing=PolynomialTiming(),
+            blocks=4096,
+            max_batched_tokens=16_384,
+            speedup_ratio=ratio,
+        )
+        assert got.column("prefill_ns") == [ns]
+
+
+@in_both_profiles
 def test_7_3_polynomial_decode_by_the_share_of_the_pool(engine, profile):
     """16 slots: 9 known tokens of A are 9/16 of the pool."""
     got = replay(engine, {"A": Ask(8, 2)}, profile=profile, timing=PolynomialTiming(), blocks=4)

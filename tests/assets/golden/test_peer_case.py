@@ -117,6 +117,13 @@ def test_a_turn_waits_its_delay_or_else_the_difference_of_the_timestamps(tmp_pat
     assert (np.diff(got.arrival_ns) >= 0).all()
 
 
+def test_a_closed_loop_does_not_speed_up_think_times(tmp_path):
+    rows = [row(9, session_id="a"), row(9, session_id="a", delay=5)]
+    got = read(tmp_path, trace(rows, arrival_speedup_ratio=2.0, concurrency=1)).workload
+    assert got.delay_ns is not None
+    assert got.delay_ns.tolist() == [0, 5 * MS]
+
+
 def test_synthetic_shared_blocks_round_half_up(tmp_path):
     """43 tokens are 11 blocks of 4; half of them are 5.5, so 6."""
     traffic = synthetic(shared_prefix_ratio=0.5, num_prefix_groups=1, concurrency=2)
