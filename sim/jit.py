@@ -50,5 +50,11 @@ def prune(keep: int = 3) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
-# numpy's error model: a division by zero gives inf or nan, which the price check refuses, and costs no branch.
-kernel = numba.njit(cache=True, error_model="numpy")
+_options = {"cache": True, "error_model": "numpy"}  # a division by zero gives inf or nan, which the price check refuses
+
+# Counting references to arrays costs more than the work of these kernels; none of them makes an array, so none needs it.
+# Kernels that only kernels call need no entry from Python either, which is most of what compiling them would cost.
+kernel = numba.njit(**_options, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+entry = numba.njit(**_options, _nrt=False, no_cfunc_wrapper=True)
+# For set-up that makes arrays of its own.
+allocating_entry = numba.njit(**_options)

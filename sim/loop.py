@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sim.choose import choose
 from sim.deliver import deliver
-from sim.jit import kernel
+from sim.jit import entry, kernel
 from sim.queues import push_waiting
 from sim.source import FAR, heap_pop, heap_push, mark_dirty, next_arrival, release_arrivals
 from sim.state import (
@@ -213,7 +213,7 @@ def _finish(cfg, inp, st, worker, now):
     mark_dirty(st, worker)
 
 
-@kernel
+@entry
 def run(cfg, inp, st, prices, rows, patience):
     """Run until a log may overflow, `patience` passes have ended, or the replay is over. Call again to go on.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.inputs import Workload
-from sim.jit import kernel
+from sim.jit import allocating_entry
 
 
 class Shared(NamedTuple):
@@ -53,7 +53,7 @@ def share(load: Workload, block_tokens: int, *, caching: bool = True) -> Shared:
     return Shared(at, chain, blocks, int(total))
 
 
-@kernel
+@allocating_entry
 def _plant(offsets, ids, described, trace_block, table):
     """Tree node of every id, and how many requests pass through each node."""
     nodes = np.full(len(ids), -1, np.int32)
@@ -84,7 +84,7 @@ def _plant(offsets, ids, described, trace_block, table):
     return nodes, counts[:planted]
 
 
-@kernel
+@allocating_entry
 def _measure(offsets, nodes, counts, full, trace_block, block):
     """Shared leading blocks per request, and the first identity of every shared node."""
     n = len(offsets) - 1
@@ -109,7 +109,7 @@ def _measure(offsets, nodes, counts, full, trace_block, block):
     return at, blocks, base, total
 
 
-@kernel
+@allocating_entry
 def _write(offsets, nodes, base, blocks, at, trace_block, block, chain):
     for r in range(len(offsets) - 1):
         i, depth = 0, 0

@@ -12,6 +12,8 @@ from sim.spec import EngineSpec
 from sim.state import Config, Inputs, State
 
 LOG_ROWS = 1 << 16
+# Columns of a log a power of two apart would all fall into one set of the processor's cache.
+LOG_PAD = 24
 NO_STOP = -1
 EMPTY_LINKS = (
     S.RANK, S.QNEXT, S.QPREV, S.CNEXT, S.CPREV, S.GNEXT, S.GPREV, S.NNEXT, S.ANEXT, S.SEGMENTS, S.EXTENTS, S.PREV_PASS,
@@ -93,7 +95,7 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, r
     Args:
         rows: rows a worker may write to a log between two looks at it; logs hold at least twice that.
     """
-    rows = max(LOG_ROWS, 2 * rows)
+    rows = max(LOG_ROWS, 2 * rows) + LOG_PAD
     n, ranks = len(load), spec.ranks
     q = np.zeros((n, S.Q_WIDTH), np.int32)
     output = load.output_tokens

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sim.jit import kernel
+from sim.jit import entry
 from sim.queues import last_pass
 from sim.spans import close_span
 from sim.state import DECODE, DELIVERED, G0, LAST, OUTPUT, QNEXT, RUN_HEAD, STATE
 
 
-@kernel
+@entry
 def close_open_spans(st, k):
     """End the spans of running requests of rank k at the last pass whose results were seen."""
     q = st.q
