@@ -66,7 +66,7 @@ def test_7_2_the_polynomial_sees_rounded_means(engine, profile):
 @in_both_profiles
 def test_1_2_a_duration_is_rounded_as_the_double_it_is(engine, profile):
     """
-    Recorded: 15,000 tokens cost 338.9777725 ms, a tie in decimals. As a double of seconds it lies just below the tie, and
+    Recorded: 15,000 tokens cost 338.9777725 ms, a tie in decimals. As a double of seconds it lies just below, and
     338,977,772 ns come out. Twice as fast that is 169,488,886 ns, and its half, 84,744,443.
     """
     for ratio, ns in ((1.0, 338_977_772), (2.0, 169_488_886), (4.0, 84_744_443)):
