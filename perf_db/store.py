@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,8 @@ import pyarrow.parquet as pq
 from perf_db.commit import Commit, read_commit, read_commits
 from perf_db.digest import digest_columns
 from perf_db.face import CURRENT, UNUSABLE, Face, attach
-from perf_db.layout import Layout, StoreError, locked, try_lock
+from perf_db.layout import Layout, StoreError, locked
+from perf_db.sweep import sweep
 from perf_db.tables import RESULT_TABLES
 from perf_db.views import View
 from perf_db.writer import Identity, RunWriter
@@ -146,23 +145,8 @@ class Store:
         return faults
 
     def sweep(self) -> list[Path]:
-        """Remove what dead writers left: staging folders and run folders without a commit. Returns what was removed."""
-        removed = []
-        for folder in (*_folders(self._layout.staging), *_folders(self._layout.runs)):
-            run_id = folder.name.removeprefix("run_id=")
-            lock = try_lock(self._layout.writer_lock(run_id))
-            if lock is None:
-                continue  # its writer lives
-            try:
-                # Asked with the lock in hand: the writer may have committed a moment ago.
-                if folder.parent == self._layout.runs and self._layout.commit_file(run_id).exists():
-                    continue
-                shutil.rmtree(folder, ignore_errors=True)
-                removed.append(folder)
-            finally:
-                self._layout.writer_lock(run_id).unlink(missing_ok=True)
-                os.close(lock)
-        return removed
+        """Remove what killed writers and readers left; returns what was removed."""
+        return sweep(self._layout) if self.exists else []
 
     def _require(self) -> None:
         if not self.exists:
@@ -186,7 +170,3 @@ class Store:
             raise StoreError(
                 f"the run is committed, but {self.database} does not show it yet ({error}); the next reader retries"
             ) from error
-
-
-def _folders(parent: Path) -> list[Path]:
-    return sorted(p for p in parent.iterdir() if p.is_dir()) if parent.is_dir() else []

@@ -27,7 +27,7 @@ SELECT
     run_id,
     replay_id,
     any_value(n)                                                    AS n,
-    sum(gap_ns * n_gaps::HUGEINT) / any_value(n) / 1e6              AS mean_ms,
+    sum(gap_ns * n_gaps::HUGEINT) / (any_value(n) * 1e6)            AS mean_ms,
     min(gap_ns) FILTER (upto > floor((n - 1) * 50 / 100 + 0.5)) / 1e6 AS p50_ms,
     min(gap_ns) FILTER (upto > floor((n - 1) * 90 / 100 + 0.5)) / 1e6 AS p90_ms,
     min(gap_ns) FILTER (upto > floor((n - 1) * 99 / 100 + 0.5)) / 1e6 AS p99_ms,

@@ -8,23 +8,43 @@
 -- max_ms [ms] largest
 CREATE OR REPLACE VIEW latency_summary AS
 WITH long AS (
-    SELECT run_id, replay_id, 'ttft' AS latency, ttft_ms AS ms FROM request_latency
-    UNION ALL SELECT run_id, replay_id, 'ttst', ttst_ms FROM request_latency
-    UNION ALL SELECT run_id, replay_id, 'tpot', tpot_ms FROM request_latency
-    UNION ALL SELECT run_id, replay_id, 'e2e', e2e_ms FROM request_latency
-    UNION ALL SELECT run_id, replay_id, 'queue', queue_ms FROM request_latency
+    SELECT
+        run_id,
+        replay_id,
+        unnest([
+            {'latency': 'ttft', 'ns': first_token_ns - arrival_ns},
+            {'latency': 'ttst', 'ns': second_token_ns - first_token_ns},
+            {'latency': 'e2e', 'ns': last_token_ns - arrival_ns},
+            {'latency': 'queue', 'ns': admitted_ns - arrival_ns}
+        ], recursive := true)
+    FROM requests
+    WHERE status = 'completed'
 )
 SELECT
     run_id,
     replay_id,
     latency,
-    count(ms)               AS n,
-    -- sum(DOUBLE) depends on the order of addition, fsum() does not.
-    fsum(ms) / count(ms)    AS mean_ms,
-    pct(ms, 50)             AS p50_ms,
-    pct(ms, 90)             AS p90_ms,
-    pct(ms, 99)             AS p99_ms,
-    max(ms)                 AS max_ms
+    count(ns)                       AS n,
+    sum(ns) / (count(ns) * 1e6)     AS mean_ms,
+    pct(ns, 50) / 1e6               AS p50_ms,
+    pct(ns, 90) / 1e6               AS p90_ms,
+    pct(ns, 99) / 1e6               AS p99_ms,
+    max(ns) / 1e6                   AS max_ms
 FROM long
-WHERE ms IS NOT NULL
-GROUP BY run_id, replay_id, latency;
+WHERE ns IS NOT NULL
+GROUP BY run_id, replay_id, latency
+UNION ALL
+SELECT
+    run_id,
+    replay_id,
+    'tpot',
+    count(tpot_ms),
+    -- A quotient already, so these are doubles: sum() would depend on the order of addition, fsum() does not.
+    fsum(tpot_ms) / count(tpot_ms),
+    pct(tpot_ms, 50),
+    pct(tpot_ms, 90),
+    pct(tpot_ms, 99),
+    max(tpot_ms)
+FROM request_latency
+WHERE tpot_ms IS NOT NULL
+GROUP BY run_id, replay_id;

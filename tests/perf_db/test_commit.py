@@ -80,6 +80,25 @@ def test_the_sweeper_leaves_living_writers_alone(store):
     assert [p.name for p in store.sweep()] == ["living"]
 
 
+def test_the_sweeper_finds_every_kind_of_leftover(store):
+    write_run(store, "good")
+    dead = 2**22 + 1  # above any process id
+    leftovers = [
+        store.root / "staging" / "gone.lock",
+        store.root / "commits" / f".gone.json.{dead}",
+        store.root / f".tracemill.duckdb.{dead}",
+        store.root / "spill" / f"duckdb_temp_{dead}_0_storage.tmp",
+    ]
+    living = store.root / "spill" / f"duckdb_temp_{os.getpid()}_0_storage.tmp"
+    living.parent.mkdir()
+    for path in (*leftovers, living):
+        path.write_text("")
+    store.sweep()
+    assert [p for p in leftovers if p.exists()] == []
+    assert living.exists()
+    assert store.sweep() == [] and store.verify("good") == []
+
+
 def test_a_failed_replay_leaves_nothing(store):
     with pytest.raises(ZeroDivisionError), store.begin("r1", identity=identity()) as run:
         run.rows("requests", hand_made()["requests"])

@@ -6,14 +6,20 @@ import json
 from collections.abc import Iterator
 
 import duckdb
+import numpy as np
 import pytest
 
 from assets import views
 from assets.views import load_views, open_store
+from perf_db.store import Identity
 from perf_db.views import ViewError, in_order, parse_view
 from sim.distribution import rank
-from sim.metrics import Sla, is_good
-from tests.perf_db.hand_made import A, B, C, hand_made, write_run
+from sim.inputs import Workload
+from sim.metrics import Sla, compute, is_good
+from sim.reference import replay
+from sim.result import TABLES, MemorySink
+from sim.spec import EngineSpec, FixedTiming
+from tests.perf_db.hand_made import A, B, C, hand_made, run_facts, write_run
 
 REPLAY = "0123456789abcdef0123456789abcdef"
 
@@ -87,6 +93,51 @@ def test_itl_gaps_are_those_of_completed_requests(tmp_path):
     write_run(store, "r1", tables=tables)
     with store.connect() as con:
         assert con.execute("SELECT gap_ms, n_gaps FROM itl_gaps").fetchall() == [(5.0, 1)]
+
+
+def test_views_and_metrics_agree_to_the_last_bit(tmp_path):
+    """A replay with preemptions on two ranks, against the figures of `sim.metrics`."""
+    rng = np.random.default_rng(0)
+    n = 60
+    workload = Workload(
+        arrival_ns=np.sort(rng.integers(0, 2_000_000_000, n)),
+        prompt_tokens=rng.integers(1, 200, n),
+        output_tokens=rng.integers(1, 60, n),
+    )
+    spec = EngineSpec(
+        timing=FixedTiming(10, 5), blocks=40, block_tokens=16, max_num_seqs=8, max_batched_tokens=256, dp=2
+    )
+    kept = MemorySink()
+    outcome = replay(spec, workload, kept)
+    store = open_store(tmp_path)
+    with store.begin("r1", identity=Identity(np.arange(n))) as writer:
+        for name in TABLES:
+            writer.rows(name, kept.table(name))
+        writer.metrics(compute(kept.table("requests"), outcome, None, spec, sla=Sla(ttft_ms=40, itl_ms=7)).rows())
+        writer.commit(run_facts())
+    with store.connect() as con:
+        query = "SELECT metric, stat, value FROM metrics WHERE scope = 'run'"
+        figures = {(metric, stat): value for metric, stat, value in con.execute(query).fetchall()}
+        assert figures["preemptions", "total"] > 0
+        latencies = con.execute(
+            "SELECT latency, mean_ms, p50_ms, p90_ms, p99_ms, max_ms FROM latency_summary"
+        ).fetchall()
+        latencies += con.execute("SELECT 'itl', mean_ms, p50_ms, p90_ms, p99_ms, max_ms FROM itl_summary").fetchall()
+        for latency, *found in latencies:
+            metric = {"e2e": "e2e_latency"}.get(latency, latency)
+            if metric != "queue":
+                assert found == [figures[metric, stat] for stat in ("mean", "median", "p90", "p99", "max")], metric
+        reuse = con.execute("SELECT reuse_first, reuse_max FROM prefix_reuse").fetchone()
+        assert reuse == (figures["prefix_reuse", "first"], figures["prefix_reuse", "max"])
+        good = con.execute("SELECT n_good, good_tokens_per_s FROM goodput(ttft_ms := 40, itl_ms := 7)").fetchone()
+        assert good == (figures["goodput", "completed"], figures["goodput", "output_throughput"])
+        (rate,) = con.execute("SELECT output_tokens_per_s FROM replay_totals").fetchone()
+        assert rate == figures["output_throughput", "mean"]
+        (same,) = con.execute(
+            "SELECT count(*) = 0 FROM (SELECT pass_no, dp_rank, scheduled_tokens FROM passes "
+            "EXCEPT SELECT pass_no, dp_rank, sum(n_tokens) FROM pass_requests GROUP BY ALL)"
+        ).fetchone()
+        assert same
 
 
 def test_kv_usage(con):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +21,8 @@ from perf_db.schema import SchemaError
 from perf_db.store import Store
 from perf_db.tables import RESULT_TABLES
 from tests.perf_db.hand_made import hand_made, identity, run_facts, table, write_run
+
+ROOT = Path(__file__).parents[2]
 
 
 def rows_of(store: Store, run: str, name: str) -> list[dict]:
@@ -225,3 +230,10 @@ def test_identity_must_cover_every_request(store):
 def test_ids_that_are_no_folder_names_are_refused(store, bad):
     with pytest.raises(StoreError, match="use letters, digits"):
         store.begin(bad, identity=identity())
+
+
+def test_writing_and_reading_need_no_dataframes():
+    """Imports rule small runs; polars and numba are for those who use them."""
+    code = "import sys, perf_db.store, perf_db.sqlsafe, perf_db.export, assets.views; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert not {"polars", "pandas", "numba", "dagster", "sim"} & set(loaded.split())
