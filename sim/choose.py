@@ -7,7 +7,7 @@ with decoders behind them) walks the running list literally.
 
 from __future__ import annotations
 
-from sim.jit import kernel
+from sim.jit import inlined, kernel
 from sim.kv.pool import available, close_shared, lookup, pin, take
 from sim.preempt import computed_now, preempt
 from sim.queues import drop_waiting, enter_calendar, enter_decode, leave_calendar, leave_decode, push_running
@@ -105,12 +105,12 @@ from sim.timing.compiled import price
 LIVELOCK_CHOICES = 1_000
 
 
-@kernel
+@inlined
 def _cdiv(a, b):
     return (a + b - 1) // b
 
 
-@kernel
+@inlined
 def _put(st, n, r, tokens, before, kind, cached):
     """Note what request r does in this pass; plain continuing decodes are not noted."""
     s = st.s
@@ -122,7 +122,7 @@ def _put(st, n, r, tokens, before, kind, cached):
     s[n, S_LIVE] = 1
 
 
-@kernel
+@inlined
 def choose(cfg, inp, st, prices, k, slot, now, wave):
     """Choose what rank k computes next, into batch `slot`. Returns a status; the batch is empty if B_HAS_ITEMS is 0."""
     rank, b = st.r, st.b
@@ -149,7 +149,7 @@ def choose(cfg, inp, st, prices, k, slot, now, wave):
         rank[k, N_PAUSED] == 0
         and rank[k, N_DECODE] <= cfg.budget
         and (prefills == 0 or (prefills == 1 and rank[k, RUN_TAIL] == rank[k, PREFILL_AT]))
-        and (not cfg.fifo or st.growth[k, rank[k, NEXT_PASS] % cfg.bs, 2] <= available(st, k) and prefills == 0)
+        and (not cfg.fifo or (st.growth[k, rank[k, NEXT_PASS] % cfg.bs, 2] <= available(st, k) and prefills == 0))
     )
     if plain:
         budget, n = _run_plain(cfg, inp, st, k, slot, now, throttled)
@@ -179,7 +179,7 @@ def _anyone_past_prompt(cfg, st, k):
     return False
 
 
-@kernel
+@inlined
 def _run_plain(cfg, inp, st, k, slot, now, throttled):
     """Every decoder makes a token; the one unfinished prefill, last in running order, goes on."""
     rank, q, growth = st.r, st.q, st.growth
@@ -226,7 +226,7 @@ def _grow_under_pressure(cfg, inp, st, k, slot, now, res):
         r = q[r, GNEXT]
 
 
-@kernel
+@inlined
 def _close_generated(cfg, inp, st, k, number):
     """Hash generated blocks that another prompt repeats: when their last token is scheduled, or, with a token in flight,
     when that token is known, which is one pass later (5.6, A3)."""
@@ -388,7 +388,7 @@ def _admit(cfg, inp, st, k, slot, budget, n, throttled):
     return n
 
 
-@kernel
+@inlined
 def _settle(cfg, inp, st, prices, k, slot, n, running_items, plain):
     """Number, price and describe the choice; requests that reach the end of their sequence begin to decode."""
     q, rank, b, s = st.q, st.r, st.b, st.s

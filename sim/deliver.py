@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.jit import kernel
+from sim.jit import inlined, kernel
 from sim.kv.pool import release
 from sim.queues import drop_running, drop_waiting
 from sim.result import COMPLETED, REJECTED
@@ -58,7 +58,7 @@ from sim.state import (
 )
 
 
-@kernel
+@inlined
 def deliver(cfg, inp, st, k, slot, now, group_pass):
     """Apply the results of batch `slot` of rank k at `now`."""
     q, t, batch = st.q, st.t, st.b[k, slot]
@@ -119,7 +119,7 @@ def _complete(cfg, inp, st, k, r, now):
     request_ended(cfg, inp, st, r, now)
 
 
-@kernel
+@inlined
 def _write(cfg, st, k, batch, now, group_pass, completed):
     row, log = st.g[N_PASSES], st.passes
     log[0, row] = k

@@ -19,6 +19,8 @@ PERCENTILES = {"median": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99}
 _CHUNK = 1 << 15  # short enough to stay in the processor's cache
 _INT_LIMB = 15
 _FLOAT_LIMB = 24
+_BUCKET_BITS = 13  # of the first look at a percentile
+_FEW = 4096  # values that may as well be sorted
 
 
 class Distribution(NamedTuple):
@@ -103,98 +105,95 @@ def _chunks(
         yield values[at : at + step], weights[at : at + step].astype(np.float64)
 
 
+def select(values: np.ndarray, ranks: list[int], weights: np.ndarray | None = None) -> list[int]:
+    """Samples number `ranks` in ascending order, without sorting.
+
+    Args:
+        values: int64, at least one.
+        ranks: indices below the number of samples.
+        weights: how many samples each value stands for (> 0); None: one.
+    """
+    least, most = int(values.min()), int(values.max())
+    shift = max(0, (most - least).bit_length() - _BUCKET_BITS)
+    bucket = values - least
+    bucket >>= shift
+    counts = np.bincount(bucket, weights).astype(np.int64)
+    found = np.searchsorted(np.cumsum(counts), ranks, side="right")
+    if shift == 0:
+        return [least + int(b) for b in found]
+    chosen = np.zeros(len(counts), np.bool_)
+    chosen[found] = True
+    inside = chosen[bucket]
+    # Only the buckets that hold a rank are looked at again; the samples below them that are left out move it down.
+    left_out = np.cumsum(np.where(chosen, 0, counts))
+    inner = [rank - int(left_out[b]) for rank, b in zip(ranks, found)]
+    values, weights = values[inside], None if weights is None else weights[inside]
+    if len(values) > _FEW:
+        return select(values, inner, weights)
+    order = np.argsort(values)
+    upto = np.arange(1, len(values) + 1) if weights is None else np.cumsum(weights[order])
+    return [int(values[order[np.searchsorted(upto, k, side="right")]]) for k in inner]
+
+
 def of_ns(values: np.ndarray, unit_ns: int = 1_000_000) -> Distribution:
-    """Distribution of non-negative whole nanoseconds, in units of `unit_ns`. Overwrites `values`."""
+    """Distribution of non-negative whole nanoseconds, in units of `unit_ns`."""
     n = len(values)
     if n == 0:
         return NOTHING
-    least, most = int(values.min()), int(values.max())
-    marks = [int(x) / unit_ns for x in _percentiles(values)]
-    total = exact_int_sum(values)
-    values -= least
-    std = _std(n, total - least * n, exact_square_sum(values)) / unit_ns
-    return Distribution._make([n, total / (n * unit_ns), least / unit_ns, most / unit_ns, *marks, std])
+    marks = [x / unit_ns for x in select(values, _ranks(n))]
+    least, total = int(values.min()), exact_int_sum(values)
+    std = _std(n, total - least * n, exact_square_sum(values - least)) / unit_ns
+    return Distribution._make([n, total / (n * unit_ns), least / unit_ns, int(values.max()) / unit_ns, *marks, std])
 
 
 def of_floats(values: np.ndarray) -> Distribution:
-    """Distribution of doubles. Overwrites `values`."""
+    """Distribution of non-negative doubles."""
     n = len(values)
     if n == 0:
         return NOTHING
-    least, most = float(values.min()), float(values.max())
-    marks = [float(x) for x in _percentiles(values)]
+    # The bits of non-negative doubles, read as integers, are in the same order.
+    marks = np.array(select(values.view(np.int64), _ranks(n)), np.int64).view(np.float64).tolist()
     mean = exact_float_sum(values) / n
-    values -= mean
-    values *= values
-    std = math.sqrt(exact_float_sum(values) / n)
-    return Distribution._make([n, mean, least, most, *marks, std])
+    apart = values - mean
+    apart *= apart
+    std = math.sqrt(exact_float_sum(apart) / n)
+    return Distribution._make([n, mean, float(values.min()), float(values.max()), *marks, std])
 
 
-class Weighted(NamedTuple):
-    """Samples of which many are equal: whole nanoseconds in ascending order, and how many samples lie at or below."""
-
-    values: np.ndarray
-    weights: np.ndarray
-    upto: np.ndarray
-
-    @classmethod
-    def sorted(cls, values: np.ndarray, weights: np.ndarray, order: np.ndarray | None = None) -> Weighted:
-        """Samples counted `weights` (> 0) times each; `order` is the argsort of `values`, if already known."""
-        order = np.argsort(values) if order is None else order
-        weights = weights[order]
-        return cls(values[order], weights, np.cumsum(weights))
-
-    def where(self, mask: np.ndarray) -> Weighted:
-        """Only some of the rows."""
-        weights = self.weights[mask]
-        return Weighted(self.values[mask], weights, np.cumsum(weights))
-
-    def sample(self, index: int) -> int:
-        """Sample number `index` in ascending order."""
-        return int(self.values[np.searchsorted(self.upto, index, side="right")])
-
-
-def of_weighted_ns(samples: Weighted, unit_ns: int = 1_000_000) -> Distribution:
-    """Distribution of weighted nanoseconds, in units of `unit_ns`."""
-    if not len(samples.values):
+def of_weighted_ns(values: np.ndarray, weights: np.ndarray, unit_ns: int = 1_000_000) -> Distribution:
+    """Distribution of non-negative nanoseconds of which each stands for `weights` (> 0) samples."""
+    if not len(values):
         return NOTHING
-    values, weights = samples.values, samples.weights
-    n, least = int(samples.upto[-1]), int(values[0])
+    n, least, most = int(weights.sum()), int(values.min()), int(values.max())
     above = values - least
-    if int(above[-1]) * int(weights.max()) < 2**62:
+    if (most - least) * int(weights.max()) < 2**62:
         total = exact_int_sum(above * weights)
     else:
         total = sum(a * w for a, w in zip(above.tolist(), weights.tolist()))
     std = _std(n, total, exact_square_sum(above, weights)) / unit_ns
-    marks = [samples.sample(rank(n, p)) / unit_ns for p in PERCENTILES.values()]
-    mean = (total + least * n) / (n * unit_ns)
-    return Distribution._make([n, mean, least / unit_ns, int(values[-1]) / unit_ns, *marks, std])
+    marks = [x / unit_ns for x in select(values, _ranks(n), weights)]
+    return Distribution._make([n, (total + least * n) / (n * unit_ns), least / unit_ns, most / unit_ns, *marks, std])
 
 
-def of_weighted_rates(samples: Weighted) -> Distribution:
-    """Distribution of 1 / gap in 1/s, over the gaps that are not zero."""
-    zeros = int(np.searchsorted(samples.values, 0, side="right"))
-    values, weights = samples.values[zeros:], samples.weights[zeros:]
+def of_weighted_rates(values: np.ndarray, weights: np.ndarray) -> Distribution:
+    """Distribution of 1 / gap in 1/s, over the weighted gaps that are not zero."""
+    if len(values) and values.min() == 0:
+        values, weights = values[values > 0], weights[values > 0]
     if not len(values):
         return NOTHING
-    skipped = int(samples.upto[zeros - 1]) if zeros else 0
-    n = int(samples.upto[-1]) - skipped
+    n = int(weights.sum())
     rates = 1e9 / values
-    mean = exact_float_sum(rates, weights) / n
-    least, most = float(rates[-1]), float(rates[0])
+    mean, least, most = exact_float_sum(rates, weights) / n, float(rates.min()), float(rates.max())
     rates -= mean
     rates *= rates
     std = math.sqrt(exact_float_sum(rates, weights) / n)
     # The largest gap is the smallest rate, so ranks count from the other end.
-    marks = [1e9 / samples.sample(skipped + n - 1 - rank(n, p)) for p in PERCENTILES.values()]
+    marks = [1e9 / x for x in select(values, [n - 1 - k for k in _ranks(n)], weights)]
     return Distribution._make([n, mean, least, most, *marks, std])
 
 
-def _percentiles(values: np.ndarray) -> list:
-    """The marks of PERCENTILES. Partially sorts `values` in place: a third of the price of sorting."""
-    ranks = [rank(len(values), p) for p in PERCENTILES.values()]
-    values.partition(ranks)
-    return [values[k] for k in ranks]
+def _ranks(n: int) -> list[int]:
+    return [rank(n, p) for p in PERCENTILES.values()]
 
 
 def _std(n: int, total: int, squares: int) -> float:

@@ -55,6 +55,9 @@ _options = {"cache": True, "error_model": "numpy"}  # a division by zero gives i
 # Counting references to arrays costs more than the work of these kernels; none of them makes an array, so none needs it.
 # Kernels that only kernels call need no entry from Python either, which is most of what compiling them would cost.
 kernel = numba.njit(**_options, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# A call passes some 250 words of array descriptions; kernels on the path of every pass that are called from one place, or are
+# tiny, are pasted into their caller instead.
+inlined = numba.njit(**_options, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 entry = numba.njit(**_options, _nrt=False, no_cfunc_wrapper=True)
 # For set-up that makes arrays of its own.
 allocating_entry = numba.njit(**_options)

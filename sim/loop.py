@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sim.choose import choose
 from sim.deliver import deliver
-from sim.jit import entry, kernel
+from sim.jit import entry, inlined
 from sim.queues import push_waiting
 from sim.source import FAR, heap_pop, heap_push, mark_dirty, next_arrival, release_arrivals
 from sim.state import (
@@ -54,7 +54,7 @@ from sim.state import (
 )
 
 
-@kernel
+@inlined
 def _read_inbox(st, k, now, ties):
     """Requests that have arrived join the waiting queue; a tie with the clock counts only if `ties`."""
     rank, q, read = st.r, st.q, False
@@ -70,50 +70,43 @@ def _read_inbox(st, k, now, ties):
     return read
 
 
-@kernel
+@inlined
 def _is_empty(st, k, slot):
     return st.b[k, slot, B_HAS_ITEMS] == 0 and st.b[k, slot, B_REJ_HEAD] < 0
 
 
-@kernel
+@inlined
 def _fill(cfg, inp, st, prices, k, now, wave):
     """Choose until a batch is ready to run, or nothing can be. Returns (status, ready)."""
     rank = st.r
-    if cfg.depth == 1:
-        idle = rank[k, RUN_N] == 0 and rank[k, WAIT_N] == 0
-        _read_inbox(st, k, now, cfg.reads_ties or idle)
-        if rank[k, RUN_N] == 0 and rank[k, WAIT_N] == 0:
-            return FINISHED, False
-        status = choose(cfg, inp, st, prices, k, 0, now, wave)
-        nothing = _is_empty(st, k, 0) and st.b[k, 0, B_OWN_PREEMPTED] == 0
-        if status == FINISHED and nothing and _read_inbox(st, k, now, True):
-            status = choose(cfg, inp, st, prices, k, 0, now, wave)
-            nothing = _is_empty(st, k, 0) and st.b[k, 0, B_OWN_PREEMPTED] == 0
-        if status != FINISHED or nothing:
-            return status, False
-        rank[k, QUEUE_HEAD] = 0
-        rank[k, QUEUE_N] = 1
-        return FINISHED, True
     choices, idle_choices = 0, 0
     while True:
-        has = rank[k, RUN_N] > 0 or rank[k, WAIT_N] > 0 or rank[k, ENDED] > 0
+        busy = rank[k, RUN_N] > 0 or rank[k, WAIT_N] > 0 or rank[k, QUEUE_N] > 0 or (cfg.depth == 2 and rank[k, ENDED] > 0)
         # Rule 9 of the asynchronous rules: a tie is read unless this is the first choice after a pass end.
-        read = _read_inbox(st, k, now, cfg.reads_ties or choices > 0 or not (has or rank[k, QUEUE_N] > 0))
-        has = rank[k, RUN_N] > 0 or rank[k, WAIT_N] > 0 or rank[k, ENDED] > 0
+        read = _read_inbox(st, k, now, cfg.reads_ties or choices > 0 or not busy)
+        if cfg.depth == 1 and choices > 0 and not read:
+            return FINISHED, False
+        has = rank[k, RUN_N] > 0 or rank[k, WAIT_N] > 0 or (cfg.depth == 2 and rank[k, ENDED] > 0)
         if not has and rank[k, QUEUE_N] == 0:
             return FINISHED, False
         choices += 1
         if has:
-            slot = (rank[k, QUEUE_HEAD] + rank[k, QUEUE_N]) & 1
-            ahead = 0
-            for i in range(rank[k, QUEUE_N]):
-                ahead += not _is_empty(st, k, (rank[k, QUEUE_HEAD] + i) & 1)
+            slot, ahead = rank[k, QUEUE_HEAD], 0
+            if rank[k, QUEUE_N] > 0:
+                ahead = not _is_empty(st, k, slot)
+                slot ^= 1
             status = choose(cfg, inp, st, prices, k, slot, now, wave + ahead)
             if status != FINISHED:
                 return status, False
-            rank[k, QUEUE_N] += 1
             empty = _is_empty(st, k, slot)
-            idle_choices = 0 if read or not empty or st.b[k, slot, B_OWN_PREEMPTED] > 0 else idle_choices + 1
+            preempted = st.b[k, slot, B_OWN_PREEMPTED] > 0
+            if cfg.depth == 1:
+                if empty and not preempted:
+                    continue
+                rank[k, QUEUE_N] = 1
+                return FINISHED, True
+            rank[k, QUEUE_N] += 1
+            idle_choices = 0 if read or not empty or preempted else idle_choices + 1
             has = rank[k, RUN_N] > 0 or rank[k, WAIT_N] > 0 or rank[k, ENDED] > 0
             if rank[k, QUEUE_N] < 2 and (not empty or has):
                 continue
@@ -126,7 +119,7 @@ def _fill(cfg, inp, st, prices, k, now, wave):
             return FINISHED, False
 
 
-@kernel
+@inlined
 def _begin(st, k, slot, now):
     """A batch starts to run: its admissions are facts now."""
     q, t, b = st.q, st.t, st.b
@@ -154,7 +147,7 @@ def _begin(st, k, slot, now):
         r = q[r, ANEXT]
 
 
-@kernel
+@inlined
 def _has_work(st, low, high):
     rank = st.r
     for k in range(low, high):
@@ -163,7 +156,7 @@ def _has_work(st, low, high):
     return False
 
 
-@kernel
+@inlined
 def _start(cfg, inp, st, prices, worker, now):
     """Let every rank of an idle worker choose; begin a group pass if any has something to run."""
     rank, w = st.r, st.w
@@ -192,7 +185,7 @@ def _start(cfg, inp, st, prices, worker, now):
     return FINISHED
 
 
-@kernel
+@inlined
 def _finish(cfg, inp, st, worker, now):
     """A group pass ends: its results are applied rank by rank."""
     rank, w = st.r, st.w
@@ -267,7 +260,7 @@ def run(cfg, inp, st, prices, rows, patience):
             return PAUSE
 
 
-@kernel
+@inlined
 def _is_full(st, rows):
     g = st.g
     return (

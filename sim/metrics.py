@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from sim.distribution import (
     Distribution,
-    Weighted,
     exact_int_sum,
     of_floats,
     of_ns,
@@ -63,6 +62,19 @@ class Sla:
         for name, value in given.items():
             if not 0 < value < float("inf"):
                 raise ValueError(f"sla.{name}={value}: must be positive and finite")
+
+
+class Gaps(NamedTuple):
+    """Times between tokens of completed requests; equal ones of a pass stand together."""
+
+    ns: np.ndarray
+    weights: np.ndarray  # how often the gap occurred, > 0
+    ends: np.ndarray  # when its later token was made, ns
+
+    def between(self, start_ns: int, end_ns: int) -> Gaps:
+        """Those that ended in a window, both ends included."""
+        rows = _rows_of((self.ends >= start_ns) & (self.ends <= end_ns))
+        return Gaps(self.ns[rows], self.weights[rows], self.ends[rows])
 
 
 @dataclass(frozen=True)
@@ -209,18 +221,15 @@ def compute(
     """
     status, arrival = requests["status"], requests["arrival_ns"]
     completed = status == COMPLETED
-    gaps = outcome.latencies
-    order = np.argsort(gaps["gap_ns"])
-    samples, ends = Weighted.sorted(gaps["gap_ns"], gaps["gap_weight"], order), gaps["gap_end_ns"]
+    gaps = Gaps(*(outcome.latencies[name] for name in ("gap_ns", "gap_weight", "gap_end_ns")))
     duration_ns = int(requests["end_ns"].max(where=completed, initial=0))
-    run = _scope("run", duration_ns, requests, completed, samples, sla)
+    run = _scope("run", duration_ns, requests, completed, gaps, sla)
     steady = None
     if window is None:
         window = steady_window(arrival[completed])
     if window is not None and window[1] > window[0]:
         inside = completed & (arrival >= window[0]) & (arrival <= window[1])
-        ends = ends[order]
-        kept = samples.where((ends >= window[0]) & (ends <= window[1]))
+        kept = gaps.between(*window)
         flow = _flow(requests, completed, kept, window)
         steady = _scope("steady", window[1] - window[0], requests, inside, kept, sla, flow)
     first, most = requests["cached_tokens_first"], requests["cached_tokens_max"]
@@ -362,7 +371,7 @@ def _scope(
     duration_ns: int,
     requests: Columns,
     chosen: np.ndarray,
-    gaps: Weighted,
+    gaps: Gaps,
     sla: Limits | None,
     flow: tuple[int, int, int] | None = None,
 ) -> ScopeMetrics:
@@ -378,7 +387,7 @@ def _scope(
     return ScopeMetrics(name, duration_ns, *flow, latencies, n_good, good_tokens)
 
 
-def _flow(requests: Columns, completed: np.ndarray, gaps: Weighted, window: tuple[int, int]) -> tuple[int, int, int]:
+def _flow(requests: Columns, completed: np.ndarray, gaps: Gaps, window: tuple[int, int]) -> tuple[int, int, int]:
     """What passed through the window: requests that ended, prompts that got their first token, tokens made."""
     ended = completed & (requests["end_ns"] >= window[0]) & (requests["end_ns"] <= window[1])
     first = requests["first_token_ns"]
@@ -387,7 +396,7 @@ def _flow(requests: Columns, completed: np.ndarray, gaps: Weighted, window: tupl
     return int(np.count_nonzero(ended)), int(requests["prompt_tokens"].sum(where=started)), made
 
 
-def _latencies(requests: Columns, chosen: np.ndarray, gaps: Weighted) -> dict[str, Distribution]:
+def _latencies(requests: Columns, chosen: np.ndarray, gaps: Gaps) -> dict[str, Distribution]:
     arrival, first, last = requests["arrival_ns"], requests["first_token_ns"], requests["last_token_ns"]
     made, second = requests["output_tokens"], requests["second_token_ns"]
     one, two = _rows_of(chosen & (made >= 1)), _rows_of(chosen & (made >= 2))
@@ -395,9 +404,9 @@ def _latencies(requests: Columns, chosen: np.ndarray, gaps: Weighted) -> dict[st
         "ttft": of_ns(first[one] - arrival[one]),
         "ttst": of_ns(second[two] - first[two]),
         "tpot": of_floats((last[two] - first[two]) / ((made[two] - 1) * MS)),
-        "itl": of_weighted_ns(gaps),
+        "itl": of_weighted_ns(gaps.ns, gaps.weights),
         "e2e_latency": of_ns(last[one] - arrival[one]),
-        "output_token_throughput_per_user": of_weighted_rates(gaps),
+        "output_token_throughput_per_user": of_weighted_rates(gaps.ns, gaps.weights),
     }
 
 

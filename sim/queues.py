@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.jit import kernel
+from sim.jit import inlined, kernel
 from sim.state import (
     CNEXT,
     CPREV,
@@ -105,7 +105,7 @@ def drop_waiting(st, k, r, was_preempted):
         rank[k, PREEMPTED_N] -= 1
 
 
-@kernel
+@inlined
 def last_pass(st, r):
     """Pass of the last token of a request whose span is open."""
     return st.q[r, G0] + max(st.q[r, OUTPUT] - st.q[r, RECEIVED], 1) - 1
@@ -147,7 +147,7 @@ def leave_calendar(cfg, st, k, r):
         st.calendar[k, c, 1] = before
 
 
-@kernel
+@inlined
 def _residue(cfg, st, r):
     """Passes in which r takes a block: those that find its computed tokens at a block boundary."""
     q = st.q

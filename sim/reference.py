@@ -175,7 +175,7 @@ class Batch:
 class Rank:
     """One attention-DP scheduler: its queues, its pool, its committed batches."""
 
-    def __init__(self, spec: EngineSpec, worker: int, dp_rank: int, out: "Tables") -> None:
+    def __init__(self, spec: EngineSpec, worker: int, dp_rank: int, out: Tables) -> None:
         self.spec, self.worker, self.dp_rank, self.out = spec, worker, dp_rank, out
         self.depth = 2 if spec.profile == "vllm" and spec.async_scheduling else 1
         self.gated = spec.profile == "parity" and spec.async_scheduling
@@ -509,7 +509,7 @@ class Rank:
 class Group:
     """A worker: ranks that start passes together and wait for the slowest (1.7)."""
 
-    def __init__(self, spec: EngineSpec, number: int, out: "Tables") -> None:
+    def __init__(self, spec: EngineSpec, number: int, out: Tables) -> None:
         self.ranks = [Rank(spec, number, k, out) for k in range(spec.dp)]
         self.end: int | None = None
         self.wave = 0

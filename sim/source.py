@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.jit import kernel
+from sim.jit import inlined, kernel
 from sim.result import EXCEEDS_POOL, NO_REASON, PROMPT_AT_LIMIT, REJECTED
 from sim.state import (
     ACTING,
@@ -35,7 +35,7 @@ from sim.state import (
 FAR = 9223372036854775807
 
 
-@kernel
+@inlined
 def mark_dirty(st, worker):
     """The worker may be able to start something at this instant."""
     if st.w[worker, DIRTY] == 0:
@@ -44,12 +44,12 @@ def mark_dirty(st, worker):
         st.g[N_DIRTY] += 1
 
 
-@kernel
+@inlined
 def _less(turns, i, j):
     return turns[i, 0] < turns[j, 0] or (turns[i, 0] == turns[j, 0] and turns[i, 1] < turns[j, 1])
 
 
-@kernel
+@inlined
 def _swap(turns, i, j):
     a, b = turns[i, 0], turns[i, 1]
     turns[i, 0], turns[i, 1] = turns[j, 0], turns[j, 1]
@@ -93,7 +93,7 @@ def request_ended(cfg, inp, st, r, now):
         st.g[IN_FLIGHT] -= 1
 
 
-@kernel
+@inlined
 def next_arrival(cfg, inp, st):
     """Time of the next arrival that is already certain; FAR if none."""
     when = FAR
@@ -104,7 +104,7 @@ def next_arrival(cfg, inp, st):
     return when
 
 
-@kernel
+@inlined
 def release_arrivals(cfg, inp, st, now):
     """Everything due at `now` is stamped and placed, in source order."""
     g = st.g

@@ -7,7 +7,7 @@ again. Cached nodes stand in a list, least recently released first (rule 5.2); a
 
 from __future__ import annotations
 
-from sim.jit import kernel
+from sim.jit import inlined, kernel
 from sim.state import (
     CLOSED,
     COUNT,
@@ -33,7 +33,7 @@ from sim.state import (
 )
 
 
-@kernel
+@inlined
 def available(st, k):
     """Blocks that can be handed out: free ones and cached ones."""
     return st.r[k, FREE] + st.r[k, INACTIVE]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.jit import kernel
+from sim.jit import inlined, kernel
 from sim.spec import EngineSpec, FixedTiming, FlatTiming, TableTiming
 
 FIXED, POLYNOMIAL, FLAT, TABLE = range(4)
@@ -92,7 +92,7 @@ def _nearest_ns(seconds):
     return whole
 
 
-@kernel
+@inlined
 def _scaled_ns(ms, ratio):
     if not (ms >= 0.0 and ms < 9.0e9):  # 9e9 ms: what an int64 of nanoseconds can hold
         return -1
@@ -102,7 +102,7 @@ def _scaled_ns(ms, ratio):
     return _nearest_ns((ns // 1_000_000_000 + (ns % 1_000_000_000) / 1e9) / ratio)
 
 
-@kernel
+@inlined
 def price(m, n_prefill, prefill_tokens, prefill_kv, n_decode, decode_kv):
     """Returns (prefill ns, decode ns, prefill cell, decode cell); a refused duration is -1."""
     a, b, i, j = 0.0, 0.0, -1, -1
