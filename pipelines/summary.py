@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from pipelines.options import warehouse_root
 
 MetricRow = Sequence[Any]  # scope, metric, stat, value, unit, n
 Figures = Mapping[tuple[str, str, str], float | None]
@@ -42,11 +47,23 @@ def summary_text(run: Mapping[str, Any], metrics: Iterable[MetricRow]) -> str:
 
 
 def next_steps(database: Path, run_id: str) -> str:
-    """Where the tables are, and what to ask them first."""
+    """Where the tables are, and what to ask them first, as commands that can be pasted."""
+    command = f"{own_name()} sql"
+    if database.parent != warehouse_root(None):
+        command += f" -w {shlex.quote(str(database.parent))}"
     lines = [f"database      {database}", "", "Try next:"]
     for what, query in QUERIES:
-        lines += [f"  # {what}", f'  tracemill sql "{query.format(run_id=run_id)}"']
+        lines += [f"  # {what}", f'  {command} "{query.format(run_id=run_id)}"']
     return "\n".join(lines)
+
+
+def own_name() -> str:
+    """How the person who reads this can call us: by name where the shell finds us, else by path."""
+    script = Path(sys.executable).parent / "tracemill"
+    found = shutil.which("tracemill")
+    if (found and Path(found) == script) or not script.exists():
+        return "tracemill"
+    return shlex.quote(str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script))
 
 
 def number(value: float | None, form: str = ",.2f") -> str:

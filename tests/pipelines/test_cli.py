@@ -137,3 +137,9 @@ def test_store_sweep_counts_what_it_removed(cli: Cli, tiny: Path, root: Path) ->
     cli("replay", tiny)
     (root / "staging" / "left-behind").mkdir()
     assert cli("store", "sweep").stdout == "1 leftover(s) removed\n"
+
+
+def test_offered_commands_name_the_warehouse_if_it_is_not_the_usual_one(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    shown = cli("replay", tiny, "-o", tmp_path / "else where").stdout
+    assert shown.count(f"sql -w '{tmp_path}/else where' ") == 3
+    assert " -w " not in cli("replay", tiny).stdout
