@@ -14,7 +14,7 @@ _SPILL = re.compile(r"duckdb_temp_(\d+)_")
 
 
 def sweep(layout: Layout) -> list[Path]:
-    """Remove leftovers of writers and readers that are no more; living ones are left alone. Returns what was removed."""
+    """Remove leftovers of killed writers and readers; living ones are left alone. Returns what was removed."""
     return [*_runs(layout), *_faces(layout), *_spills(layout)]
 
 
