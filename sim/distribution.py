@@ -117,22 +117,24 @@ def select(values: np.ndarray, ranks: list[int], weights: np.ndarray | None = No
     shift = max(0, (most - least).bit_length() - _BUCKET_BITS)
     bucket = values - least
     bucket >>= shift
-    counts = np.bincount(bucket, weights).astype(np.int64)
-    found = np.searchsorted(np.cumsum(counts), ranks, side="right")
+    upto = np.cumsum(np.bincount(bucket, weights)).astype(np.int64)
+    found = np.searchsorted(upto, ranks, side="right").tolist()
     if shift == 0:
-        return [least + int(b) for b in found]
-    chosen = np.zeros(len(counts), np.bool_)
-    chosen[found] = True
-    inside = chosen[bucket]
-    # Only the buckets that hold a rank are looked at again; the samples below them that are left out move it down.
-    left_out = np.cumsum(np.where(chosen, 0, counts))
-    inner = [rank - int(left_out[b]) for rank, b in zip(ranks, found)]
-    values, weights = values[inside], None if weights is None else weights[inside]
-    if len(values) > _FEW:
-        return select(values, inner, weights)
-    order = np.argsort(values)
-    upto = np.arange(1, len(values) + 1) if weights is None else np.cumsum(weights[order])
-    return [int(values[order[np.searchsorted(upto, k, side="right")]]) for k in inner]
+        return [least + b for b in found]
+    answer = dict.fromkeys(ranks, 0)
+    for b in set(found):
+        inside = bucket == b
+        below = int(upto[b - 1]) if b else 0
+        here = [k for k, bucket_of_k in zip(ranks, found) if bucket_of_k == b]
+        part, weight = values[inside], None if weights is None else weights[inside]
+        if len(part) > _FEW:
+            inner = select(part, [k - below for k in here], weight)
+        else:
+            order = np.argsort(part)
+            count = np.arange(1, len(part) + 1) if weight is None else np.cumsum(weight[order])
+            inner = [int(part[order[np.searchsorted(count, k - below, side="right")]]) for k in here]
+        answer.update(zip(here, inner))
+    return [answer[k] for k in ranks]
 
 
 def of_ns(values: np.ndarray, unit_ns: int = 1_000_000) -> Distribution:

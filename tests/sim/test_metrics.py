@@ -7,7 +7,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sim.distribution import Weighted, exact_float_sum, exact_int_sum, exact_square_sum, of_floats, of_ns, rank
+from sim.distribution import (
+    exact_float_sum,
+    exact_int_sum,
+    exact_square_sum,
+    of_floats,
+    of_ns,
+    of_weighted_ns,
+    of_weighted_rates,
+    rank,
+    select,
+)
 from sim.metrics import Sla, Tap, compute, metric_rows, steady_window, summary
 from sim.result import COMPLETED, REJECTED, REQUESTS, UNFINISHED, MemorySink, Outcome
 from sim.spec import EngineSpec
@@ -282,8 +292,29 @@ def test_distribution_agrees_with_the_plain_definition():
 
 
 def test_weighted_samples_read_like_repeated_ones():
-    samples = Weighted.sorted(np.array([7, 3, 5]), np.array([2, 1, 3]))
-    assert [samples.sample(i) for i in range(6)] == [3, 5, 5, 5, 7, 7]
+    assert select(np.array([7, 3, 5]), list(range(6)), np.array([2, 1, 3])) == [3, 5, 5, 5, 7, 7]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_selection_equals_sorting(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 40_000))
+    values = rng.integers(0, 10 ** int(rng.integers(1, 17)), n)
+    if seed % 3 == 0:  # most of them equal, a few far away
+        values = np.where(rng.random(n) < 0.9, values[0], values)
+    weights = rng.integers(1, 9, n)
+    ranks = sorted(rng.integers(0, n, 7).tolist())
+    assert select(values, ranks) == np.sort(values)[ranks].tolist()
+    assert select(values, ranks, weights) == np.sort(np.repeat(values, weights))[ranks].tolist()
+
+
+def test_weighted_distributions_equal_those_of_repeated_samples():
+    rng = np.random.default_rng(7)
+    values, weights = rng.integers(0, 10**9, 5000), rng.integers(1, 300, 5000)
+    values[:10] = 0
+    assert of_weighted_ns(values, weights) == of_ns(np.repeat(values, weights))
+    repeated = np.repeat(values, weights)
+    assert of_weighted_rates(values, weights) == of_floats(1e9 / repeated[repeated > 0])
 
 
 # ------------------------------------------------------------------ tap
