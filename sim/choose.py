@@ -1,8 +1,8 @@
 """One scheduling choice of one rank: running requests, then the waiting queue (section 4 of the rules).
 
 The usual choice touches no running request: it takes the blocks of one growth bucket, continues at most one unfinished
-prefill and admits. Whatever needs running order beyond that (a budget below the batch, first-in victims, throttled prefills
-with decoders behind them) walks the running list literally.
+prefill and admits. Whatever needs running order beyond that (a budget below the batch, first-in victims, throttled
+prefills with decoders behind them) walks the running list literally.
 """
 
 from __future__ import annotations
@@ -142,7 +142,11 @@ def choose(cfg, inp, st, prices, k, slot, now, wave):
             st.q[head, GATE] = min(st.q[head, GATE], rank[k, NEXT_PASS])
             head = st.q[head, QNEXT]
     throttled = (
-        cfg.dp > 1 and cfg.interval > 1 and wave % cfg.interval != 0 and rank[k, SATURATED] == 0 and _anyone_past_prompt(cfg, st, k)
+        cfg.dp > 1
+        and cfg.interval > 1
+        and wave % cfg.interval != 0
+        and rank[k, SATURATED] == 0
+        and _anyone_past_prompt(cfg, st, k)
     )
     prefills = rank[k, N_PREFILL]
     plain = (
@@ -166,7 +170,8 @@ def choose(cfg, inp, st, prices, k, slot, now, wave):
 
 @kernel
 def _anyone_past_prompt(cfg, st, k):
-    """4.5: is some running request past its prompt? Recomputed output counts as prefill in vLLM, as decode in parity."""
+    """4.5: is some running request past its prompt? Recomputed output counts as prefill in vLLM, as decode in
+    parity."""
     rank, q = st.r, st.q
     if rank[k, RUN_N] > rank[k, N_PREFILL]:
         return True
@@ -228,8 +233,8 @@ def _grow_under_pressure(cfg, inp, st, k, slot, now, res):
 
 @inlined
 def _close_generated(cfg, inp, st, k, number):
-    """Hash generated blocks that another prompt repeats: when their last token is scheduled, or, with a token in flight,
-    when that token is known, which is one pass later (5.6, A3)."""
+    """Hash generated blocks that another prompt repeats: when their last token is scheduled, or, with a token in
+    flight, when that token is known, which is one pass later (5.6, A3)."""
     if not cfg.caching:
         return
     res = number % cfg.bs if cfg.depth == 2 else (number + 1) % cfg.bs

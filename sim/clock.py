@@ -55,7 +55,9 @@ class PassClock:
             return
         offset = 1 - rows["first_token_no"]
         holds = (offset >= 0) & (offset < rows["n_tokens"])
-        self.second_token_ns[rows["request"][holds]] = self.at(rows["rank"][holds], (rows["first_pass"] + offset)[holds])
+        self.second_token_ns[rows["request"][holds]] = self.at(
+            rows["rank"][holds], (rows["first_pass"] + offset)[holds]
+        )
         later = rows["first_token_no"] > 0
         if later.any():
             end = self.at(rows["rank"][later], rows["first_pass"][later])
@@ -91,7 +93,9 @@ class PassClock:
         if unfinished is not None and self._spans is not None:
             for rows in self._spans:
                 mine = unfinished[rows["request"]] & (rows["n_tokens"] > 1)
-                for k, first, n in zip(rows["rank"][mine], rows["first_pass"][mine], rows["n_tokens"][mine], strict=True):
+                for k, first, n in zip(
+                    rows["rank"][mine], rows["first_pass"][mine], rows["n_tokens"][mine], strict=True
+                ):
                     self._weights[int(k)][int(first) + 1 : int(first + n)] -= 1
         parts = [(np.zeros(0, np.int64),) * 3]
         for ends, weights, n in zip(self._ends, self._weights, self._known, strict=True):

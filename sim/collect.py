@@ -81,7 +81,9 @@ class Collector:
 
     def _ranked(self, columns: Columns, names: tuple[str, ...]) -> Columns:
         rank = columns.pop("rank")
-        columns["worker"], columns["dp_rank"] = np.divmod(rank, self.spec.dp) if self.spec.dp > 1 else (rank, np.zeros_like(rank))
+        columns["worker"], columns["dp_rank"] = (
+            np.divmod(rank, self.spec.dp) if self.spec.dp > 1 else (rank, np.zeros_like(rank))
+        )
         return {name: columns[name] for name in names}
 
     def _truncate(self, in_flight: np.ndarray, delivered: np.ndarray) -> None:

@@ -1,7 +1,7 @@
 """The engine: a replay in compiled code behind a plain function.
 
-Cost follows events (arrivals, admissions, completions, preemptions), not tokens: see docs/engine.md. `sim.reference` is the
-specification; both give the same tables.
+Cost follows events (arrivals, admissions, completions, preemptions), not tokens: see docs/engine.md. `sim.reference` is
+the specification; both give the same tables.
 """
 
 from __future__ import annotations
@@ -142,7 +142,9 @@ def check(spec: EngineSpec, load: Workload) -> None:
         firsts = load.arrival_ns if load.session is None else load.arrival_ns[first_turns(load.session)[0]]
         refuse(firsts < 0, "arrival_ns must not be negative")
         if n and (np.diff(firsts) < 0).any():
-            raise ValueError(f"arrivals go back in time after request {int((np.diff(firsts) < 0).argmax())}: sort the workload")
+            raise ValueError(
+                f"arrivals go back in time after request {int((np.diff(firsts) < 0).argmax())}: sort the workload"
+            )
     elif load.concurrency < 1:
         raise ValueError(f"concurrency={load.concurrency} must be at least 1")
     if load.hash_offsets is not None:
@@ -152,8 +154,8 @@ def check(spec: EngineSpec, load: Workload) -> None:
             raise ValueError("hash_offsets must not decrease")
     if spec.profile == "vllm" and spec.max_batched_tokens < spec.max_num_seqs:
         raise ValueError(
-            f"max_batched_tokens={spec.max_batched_tokens} is below max_num_seqs={spec.max_num_seqs}: vLLM refuses this; raise "
-            "scheduler.max_batched_tokens, lower scheduler.max_sequences, or use profile parity"
+            f"max_batched_tokens={spec.max_batched_tokens} is below max_num_seqs={spec.max_num_seqs}: vLLM refuses "
+            "this; raise scheduler.max_batched_tokens, lower scheduler.max_sequences, or use profile parity"
         )
     if spec.profile == "vllm" and spec.preemption == "fifo":
         raise ValueError("preemption 'fifo' does not exist in vLLM; use 'lifo', or profile parity")

@@ -13,18 +13,20 @@ def blocked_message(spec: EngineSpec, index: int, prompt: int, known: int, now: 
         why = f"its {known} tokens need {need} KV blocks of {bs} tokens and a rank has {spec.blocks}"
         remedy = "raise kv_cache.capacity.blocks, or set context_length so that it is refused on arrival"
     elif not spec.chunked_prefill and known > spec.max_batched_tokens:
-        why = f"chunked prefill is off and its {known} tokens exceed the budget of {spec.max_batched_tokens} tokens per pass"
+        budget = spec.max_batched_tokens
+        why = f"chunked prefill is off and its {known} tokens exceed the budget of {budget} tokens per pass"
         remedy = "raise scheduler.max_batched_tokens or switch scheduler.chunked_prefill on"
     else:
         why = f"the KV pool of {spec.blocks} blocks has no room that will ever fall free"
         remedy = "raise kv_cache.capacity.blocks or lower scheduler.max_sequences"
-    return f"nothing can run any more at {now / 1e6} ms: request {index} (prompt {prompt} tokens) is blocked because {why}; {remedy}"
+    who = f"request {index} (prompt {prompt} tokens)"
+    return f"nothing can run any more at {now / 1e6} ms: {who} is blocked because {why}; {remedy}"
 
 
 def livelock_message(spec: EngineSpec, worker: int, dp_rank: int, choices: int, now: int) -> str:
     """Running requests keep throwing each other out."""
     return (
-        f"worker {worker} rank {dp_rank} preempted in more than {choices} choices in a row without a token (now {now / 1e6} ms): "
-        f"the KV pool of {spec.blocks} blocks is too small for the running requests; raise kv_cache.capacity.blocks or lower "
-        "scheduler.max_sequences"
+        f"worker {worker} rank {dp_rank} preempted in more than {choices} choices in a row without a token "
+        f"(now {now / 1e6} ms): the KV pool of {spec.blocks} blocks is too small for the running requests; raise "
+        "kv_cache.capacity.blocks or lower scheduler.max_sequences"
     )

@@ -27,8 +27,8 @@ def cache_root() -> Path:
     return Path(os.environ.get("TRACEMILL_CACHE") or Path(sys.prefix) / "var" / "tracemill-kernels")
 
 
-# numba looks only at the file a kernel is written in: after an edit of another file it would go on running the old machine
-# code, silently. A cache folder per state of the sources makes that impossible.
+# numba looks only at the file a kernel is written in: after an edit of another file it would go on running the old
+# machine code, silently. A cache folder per state of the sources makes that impossible.
 numba.config.CACHE_DIR = str(cache_root() / source_key())
 
 
@@ -52,11 +52,11 @@ def prune(keep: int = 3) -> None:
 
 _options = {"cache": True, "error_model": "numpy"}  # a division by zero gives inf or nan, which the price check refuses
 
-# Counting references to arrays costs more than the work of these kernels; none of them makes an array, so none needs it.
-# Kernels that only kernels call need no entry from Python either, which is most of what compiling them would cost.
+# Counting references to arrays costs more than the work of these kernels; none of them makes an array, so none needs
+# it. Kernels that only kernels call need no entry from Python either, which is most of what compiling them would cost.
 kernel = numba.njit(**_options, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-# A call passes some 250 words of array descriptions; kernels on the path of every pass that are called from one place, or are
-# tiny, are pasted into their caller instead.
+# A call passes some 250 words of array descriptions; kernels on the path of every pass that are called from one place,
+# or are tiny, are pasted into their caller instead.
 inlined = numba.njit(**_options, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 entry = numba.njit(**_options, _nrt=False, no_cfunc_wrapper=True)
 # For set-up that makes arrays of its own.

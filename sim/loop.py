@@ -81,7 +81,9 @@ def _fill(cfg, inp, st, prices, k, now, wave):
     rank = st.r
     choices, idle_choices = 0, 0
     while True:
-        busy = rank[k, RUN_N] > 0 or rank[k, WAIT_N] > 0 or rank[k, QUEUE_N] > 0 or (cfg.depth == 2 and rank[k, ENDED] > 0)
+        busy = (
+            rank[k, RUN_N] > 0 or rank[k, WAIT_N] > 0 or rank[k, QUEUE_N] > 0 or (cfg.depth == 2 and rank[k, ENDED] > 0)
+        )
         # Rule 9 of the asynchronous rules: a tie is read unless this is the first choice after a pass end.
         read = _read_inbox(st, k, now, cfg.reads_ties or choices > 0 or not busy)
         if cfg.depth == 1 and choices > 0 and not read:

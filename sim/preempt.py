@@ -50,7 +50,7 @@ def hashed_tokens(cfg, st, k, r, computed):
     q, state = st.q, st.q[r, STATE]
     if not cfg.caching:
         return 0
-    if state == DECODE or state == LAST:
+    if state in (DECODE, LAST):
         newest = last_pass(st, r) if state == LAST else st.r[k, NEXT_PASS] - 1
         if newest > st.r[k, DELIVERED]:
             return max(q[r, PROMPT] + q[r, RECEIVED], computed - 1)

@@ -1,8 +1,9 @@
 """Which leading blocks do requests share? Trace ids become dense identities of engine blocks, before the run.
 
-Two prompts share an engine block exactly when all tokens up to its end are equal. Trace ids name blocks of another size, so
-ids are first laid out as a prefix tree; an engine block that ends inside a tree node is shared by the requests that pass
-through that node. Only nodes that two requests or more pass through matter: all other blocks can be hit by nobody else.
+Two prompts share an engine block exactly when all tokens up to its end are equal. Trace ids name blocks of another
+size, so ids are first laid out as a prefix tree; an engine block that ends inside a tree node is shared by the requests
+that pass through that node. Only nodes that two requests or more pass through matter: all other blocks can be hit by
+nobody else.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def _plant(offsets, ids, described, trace_block, table):
         parent = -1
         end = offsets[r] + (described[r] + trace_block - 1) // trace_block
         for j in range(offsets[r], end):
-            h = np.uint64(ids[j]) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(parent + 1) * np.uint64(0xC2B2AE3D27D4EB4F)
+            h = np.uint64(ids[j]) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(parent + 1) * np.uint64(
+                0xC2B2AE3D27D4EB4F
+            )
             h ^= h >> np.uint64(29)
             h *= np.uint64(0xBF58476D1CE4E5B9)
             place = np.int64((h >> np.uint64(32)) & np.uint64(mask))

@@ -113,7 +113,8 @@ def last_pass(st, r):
 
 @kernel
 def enter_calendar(cfg, st, k, r):
-    """Into the bucket of its last token, in running order: the order in which requests end decides the eviction order."""
+    """Into the bucket of its last token, in running order: the order in which requests end decides the eviction
+    order."""
     q = st.q
     c = last_pass(st, r) & cfg.mask
     before, after = st.calendar[k, c, 1], -1

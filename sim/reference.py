@@ -1,10 +1,11 @@
 """The executable specification: every rule of a replay, pass by pass and token by token, in ordinary Python.
 
-Nothing here is clever and nothing is fast. Rule numbers in comments refer to `docs/correctness.md`; a rule marked [vllm] or
-[parity] holds in that profile only. The compiled engine (`sim.engine`) must give the same tables for every input.
+Nothing here is clever and nothing is fast. Rule numbers in comments refer to `docs/correctness.md`; a rule marked
+[vllm] or [parity] holds in that profile only. The compiled engine (`sim.engine`) must give the same tables for every
+input.
 
-Vocabulary: a *choice* decides what a rank computes next; a non-empty choice becomes a *pass*. Synchronous ranks keep one
-batch, asynchronous vLLM keeps two: the next is chosen while the current one runs.
+Vocabulary: a *choice* decides what a rank computes next; a non-empty choice becomes a *pass*. Synchronous ranks keep
+one batch, asynchronous vLLM keeps two: the next is chosen while the current one runs.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from sim.spec import EngineSpec
 from sim.timing.evidence import EvidenceCounter
 from sim.timing.plain import PlainPricer, Price, Work
 
+NO_PRICE, NO_WORK = Price(0, 0, -1, -1), Work(0, 0, 0, 0, 0)
 LIVELOCK_CHOICES = 1_000  # choices of one rank that preempt, in a row, without a token in between
 
 
@@ -163,8 +165,8 @@ class Batch:
     preempted: int = 0
     pass_no: int = -1  # -1: empty, never runs as a pass
     start: int = -1
-    price: Price = Price(0, 0, -1, -1)
-    work: Work = Work(0, 0, 0, 0, 0)
+    price: Price = NO_PRICE
+    work: Work = NO_WORK
     after: tuple[int, ...] = ()  # running, waiting, preempted waiting, active, cached, free
 
     @property
@@ -222,7 +224,8 @@ class Rank:
 
     # ------------------------------------------------------------------ choosing
     def fill(self, now: int, wave: int) -> bool:
-        """Choose until a batch is ready to run, or nothing can be. True if the rank has something to run or to report."""
+        """Choose until a batch is ready to run, or nothing can be. True if the rank has something to run or to
+        report."""
         if self.depth == 1:
             self.read_inbox(now, self.reads_ties or not (self.running or self.waiting))
             if not (self.running or self.waiting):
@@ -261,8 +264,8 @@ class Rank:
         vllm = spec.profile == "vllm"
         self.ended_since_choice = False
         if self.gated and not self.running and self.waiting and self.waiting[0].gate > self.next_pass:
-            # 6.2, empty committed batch: nothing else to run, so the gate of everything queued falls. A preempted request
-            # at the head is something else to run (6-E).
+            # 6.2, empty committed batch: nothing else to run, so the gate of everything queued falls. A preempted
+            # request at the head is something else to run (6-E).
             for request in self.waiting:
                 request.gate = min(request.gate, self.next_pass)
         budget = spec.max_batched_tokens
@@ -289,7 +292,8 @@ class Rank:
             survived, budget = self.grow(request, tokens, batch, budget, now)
             if not survived:
                 break
-            # After a FIFO victim ahead left the list, `place` already names the next request, which is then skipped (4.4).
+            # After a FIFO victim ahead left the list, `place` already names the next request, which is then skipped
+            # (4.4).
             self.schedule(item, batch)
             budget -= tokens
             place += 1
@@ -368,7 +372,8 @@ class Rank:
         request.closed = max(request.closed, upto // self.spec.block_tokens)
 
     def lookup(self, request: Request) -> list[Block]:
-        """5.5: the longest resident run of full blocks, cut so that one token is left to compute if logits are needed."""
+        """5.5: the longest resident run of full blocks, cut so that one token is left to compute if logits are
+        needed."""
         hit: list[Block] = []
         bs = self.spec.block_tokens
         while self.spec.prefix_caching and (len(hit) + 1) * bs <= request.known:
@@ -600,7 +605,17 @@ class Tables:
                 continue
             chunk_tokens += item.tokens
             self.rows["chunks"].append(
-                (r.index, rank.worker, rank.dp_rank, batch.pass_no, item.tokens, item.before, prompt_part, item.kind, item.cached)
+                (
+                    r.index,
+                    rank.worker,
+                    rank.dp_rank,
+                    batch.pass_no,
+                    item.tokens,
+                    item.before,
+                    prompt_part,
+                    item.kind,
+                    item.cached,
+                )
             )
         self.rows["passes"].append(
             (rank.worker, rank.dp_rank, batch.pass_no, self.group_pass, batch.chosen, batch.start)
@@ -629,7 +644,8 @@ class Tables:
 
 
 class Source:
-    """Which request arrives when: open loads by their times, closed loads by free slots, turns after their predecessor."""
+    """Which request arrives when: open loads by their times, closed loads by free slots, turns after their
+    predecessor."""
 
     def __init__(self, load: Workload, requests: list[Request]) -> None:
         self.load, self.requests = load, requests

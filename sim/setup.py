@@ -16,8 +16,21 @@ LOG_ROWS = 1 << 16
 LOG_PAD = 24
 NO_STOP = -1
 EMPTY_LINKS = (
-    S.RANK, S.QNEXT, S.QPREV, S.CNEXT, S.CPREV, S.GNEXT, S.GPREV, S.NNEXT, S.ANEXT, S.SEGMENTS, S.EXTENTS, S.PREV_PASS,
-    S.CACHED_NOW, S.CACHED_FIRST, S.CACHED_MAX,
+    S.RANK,
+    S.QNEXT,
+    S.QPREV,
+    S.CNEXT,
+    S.CPREV,
+    S.GNEXT,
+    S.GPREV,
+    S.NNEXT,
+    S.ANEXT,
+    S.SEGMENTS,
+    S.EXTENTS,
+    S.PREV_PASS,
+    S.CACHED_NOW,
+    S.CACHED_FIRST,
+    S.CACHED_MAX,
 )
 
 
@@ -106,7 +119,16 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, r
     for column in EMPTY_LINKS:
         q[:, column] = -1
     r = np.zeros((ranks, S.R_WIDTH), np.int64)
-    for column in (S.RUN_HEAD, S.RUN_TAIL, S.WAIT_HEAD, S.WAIT_TAIL, S.INBOX_HEAD, S.INBOX_TAIL, S.PREFILL_AT, S.DELIVERED):
+    for column in (
+        S.RUN_HEAD,
+        S.RUN_TAIL,
+        S.WAIT_HEAD,
+        S.WAIT_TAIL,
+        S.INBOX_HEAD,
+        S.INBOX_TAIL,
+        S.PREFILL_AT,
+        S.DELIVERED,
+    ):
         r[:, column] = -1
     r[:, S.FREE] = spec.blocks
     w = np.zeros((spec.workers, S.W_WIDTH), np.int64)

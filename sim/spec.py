@@ -1,4 +1,5 @@
-"""What the engine needs to know about one deployment. Already validated: `sim.config` makes these from a user's file."""
+"""What the engine needs to know about one deployment. Already validated: `sim.config` makes these from a user's
+file."""
 
 from __future__ import annotations
 

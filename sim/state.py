@@ -1,8 +1,8 @@
 """The engine's state as arrays: which column means what.
 
-Every population is one 2-D array with a row per member, so that what belongs to one request, node or rank sits in one or two
-cache lines, and a kernel call passes a handful of arrays. Columns are named by the constants below. Lists are intrusive:
--1 ends a list, links are columns of the member.
+Every population is one 2-D array with a row per member, so that what belongs to one request, node or rank sits in one
+or two cache lines, and a kernel call passes a handful of arrays. Columns are named by the constants below. Lists are
+intrusive: -1 ends a list, links are columns of the member.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Taking, hashing, hitting and releasing KV blocks in O(1) each.
 
-Blocks have no number here: free and active blocks are counts. Only a block that can be hit again is a *node*: one per shared
-block (some other request's prompt has it too), and one per *run* of private blocks, which only their own request can hit
-again. Cached nodes stand in a list, least recently released first (rule 5.2); a run is evicted from its end (rule 5.7).
+Blocks have no number here: free and active blocks are counts. Only a block that can be hit again is a *node*: one per
+shared block (some other request's prompt has it too), and one per *run* of private blocks, which only their own request
+can hit again. Cached nodes stand in a list, least recently released first (rule 5.2); a run is evicted from its end
+(rule 5.7).
 """
 
 from __future__ import annotations

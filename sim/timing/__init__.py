@@ -1,1 +1,2 @@
-"""What a pass costs. `plain` says it in ordinary Python, `compiled` in arrays and kernels; tests hold the two together."""
+"""What a pass costs. `plain` says it in ordinary Python, `compiled` in arrays and kernels; tests hold the two
+together."""

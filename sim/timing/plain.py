@@ -1,7 +1,7 @@
 """Pass prices in ordinary Python: the definition the compiled prices are tested against.
 
-Sources: semantics of the reference simulator (prefill and decode calls, floors of the means, the built-in polynomial) as
-measured on its compiled engine 0.13.0.
+Sources: semantics of the reference simulator (prefill and decode calls, floors of the means, the built-in polynomial)
+as measured on its compiled engine 0.13.0.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ NS_PER_S = 1_000_000_000
 
 
 class Work(NamedTuple):
-    """What one pass computes: `n_prefill` requests compute `prefill_tokens` prompt tokens over `prefill_kv` present ones;
-    `n_decode` requests decode over `decode_kv` tokens of context, the newest included."""
+    """What one pass computes: `n_prefill` requests compute `prefill_tokens` prompt tokens over `prefill_kv` present
+    ones; `n_decode` requests decode over `decode_kv` tokens of context, the newest included."""
 
     n_prefill: int
     prefill_tokens: int
@@ -40,8 +40,8 @@ class Price(NamedTuple):
 def new_tokens_seen(work: Work) -> int:
     """New prompt tokens as the two-mean interface of the reference passes them on.
 
-    Means are floored before they are multiplied back, so one token may be lost or gained: prefix 0 with 5 new and prefix 4
-    with 4 new give means 6 and 2, that is 8 tokens, not 9.
+    Means are floored before they are multiplied back, so one token may be lost or gained: prefix 0 with 5 new and
+    prefix 4 with 4 new give means 6 and 2, that is 8 tokens, not 9.
     """
     n = work.n_prefill
     return n * ((work.prefill_kv + work.prefill_tokens) // n - work.prefill_kv // n)
@@ -64,8 +64,8 @@ def scaled_ns(milliseconds: float, ratio: float, *, phase: str, where: Work) -> 
     """
     if not math.isfinite(milliseconds) or milliseconds < 0:
         raise TimingError(
-            f"the timing model priced the {phase} part of a pass at {milliseconds} ms for {where._asdict()}; durations must be "
-            "finite and not negative: correct the model's tables or coefficients"
+            f"the timing model priced the {phase} part of a pass at {milliseconds} ms for {where._asdict()}; "
+            "durations must be finite and not negative: correct the model's tables or coefficients"
         )
     whole, rest = divmod(nearest_ns(milliseconds / 1000.0), NS_PER_S)
     return nearest_ns((whole + rest / NS_PER_S) / ratio)
