@@ -175,7 +175,8 @@ class Outcome:
 
     Attributes:
         end_ns: virtual time of the last event.
-        engine_ms: host time spent between requests in memory and results in memory; not part of any result digest.
+        engine_ms: host time spent between requests in memory and results in memory, without what the sink did with
+            them; not part of any result digest.
         latencies: derived columns needed for metrics without reading the tables back (see `sim.metrics`).
     """
 

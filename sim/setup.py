@@ -110,14 +110,15 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, r
     """
     rows = max(LOG_ROWS, 2 * rows) + LOG_PAD
     n, ranks = len(load), spec.ranks
-    q = np.zeros((n, S.Q_WIDTH), np.int32)
+    fresh = np.zeros(S.Q_WIDTH, np.int32)
+    fresh[list(EMPTY_LINKS)] = -1
+    fresh[S.STATUS] = UNFINISHED
+    q = np.empty((n, S.Q_WIDTH), np.int32)
+    q[:] = fresh  # row by row: a column at a time would walk the whole array once per column
     output = load.output_tokens
     if spec.max_model_len is not None:
         output = np.clip(np.minimum(output, spec.max_model_len - load.prompt_tokens), 0, None)
     q[:, S.PROMPT], q[:, S.OUTPUT], q[:, S.SHARED] = load.prompt_tokens, output, shared.blocks
-    q[:, S.STATUS] = UNFINISHED
-    for column in EMPTY_LINKS:
-        q[:, column] = -1
     r = np.zeros((ranks, S.R_WIDTH), np.int64)
     for column in (
         S.RUN_HEAD,
