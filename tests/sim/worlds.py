@@ -1,0 +1,197 @@
+"""Random small worlds: a deployment and its requests, made to collide.
+
+`small` and `deep` take any source of random choices: `random.Random(seed)` for a sweep, hypothesis' own for a world that
+shrinks. Times are multiples of a quarter of a millisecond, so that arrivals, pass ends and time caps often coincide.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from sim.inputs import Workload
+from sim.spec import EngineSpec, FixedTiming, FlatTiming, PolynomialTiming, TableTiming, Timing
+
+QUARTER_MS = 250_000  # ns
+
+
+@dataclass(frozen=True)
+class World:
+    """One question to both engines."""
+
+    spec: EngineSpec
+    load: Workload
+
+    def __repr__(self) -> str:
+        """As Python: what it takes to ask again."""
+        return f"World(\n    {_call(self.spec)},\n    {_call(self.load)},\n)"
+
+
+def _call(value: Any) -> str:
+    given = []
+    for field in fields(value):
+        x = getattr(value, field.name)
+        if isinstance(x, np.ndarray):
+            given.append(f"{field.name}=np.array({x.tolist()})")
+        elif isinstance(x, Timing):
+            given.append(f"{field.name}={_call(x)}")
+        elif x is not None and field.name != "kind":
+            given.append(f"{field.name}={x!r}")
+    return f"{type(value).__name__}({', '.join(given)})"
+
+
+def small(rng: random.Random) -> World:
+    """Up to 14 requests: every option of the engine, alone and together."""
+    n = rng.randint(1, 14)
+    most_prompt, most_output = rng.choice([4, 24, 40]), rng.choice([1, 6, 14, 30])
+    block_tokens, seqs = rng.choice([1, 2, 3, 4, 8]), rng.randint(1, 7)
+    return _world(rng, n, most_prompt, most_output, block_tokens, seqs, sharing=_groups if rng.random() < 0.6 else _tree)
+
+
+def deep(rng: random.Random) -> World:
+    """30 to 80 requests in a tight pool, with prefixes that branch and are prompted again with their answers."""
+    n = rng.randint(30, 80)
+    most_prompt, most_output = rng.choice([12, 60, 120]), rng.choice([8, 30, 70])
+    block_tokens, seqs = rng.choice([1, 2, 4, 5, 8, 16]), rng.randint(2, 24)
+    return _world(rng, n, most_prompt, most_output, block_tokens, seqs, sharing=_tree if rng.random() < 0.8 else _groups)
+
+
+FAMILIES: dict[str, Callable[[random.Random], World]] = {"small": small, "deep": deep}
+
+
+def world(family: str, seed: int) -> World:
+    """The world of a seed, the same for ever as long as this file is."""
+    return FAMILIES[family](random.Random(f"{family} {seed}"))
+
+
+def _world(rng, n, most_prompt, most_output, block_tokens, seqs, *, sharing) -> World:
+    prompts = [rng.randint(1, most_prompt) for _ in range(n)]
+    fewest = 0 if rng.random() < 0.25 else 1
+    outputs = [rng.randint(fewest, most_output) for _ in range(n)]
+    profile = rng.choice(["vllm", "vllm", "parity"])
+    chunked = rng.random() < 0.8
+    budget = rng.choice([1, 2, 3, 5, 8, 16, 32, 64])
+    if profile == "vllm":
+        budget = max(budget, seqs)
+    if not chunked and rng.random() < 0.7:
+        budget = max(budget, most_prompt + most_output)
+    need = max(-(-(p + o) // block_tokens) for p, o in zip(prompts, outputs))
+    blocks = need + rng.randint(0, 2 * need)
+    if rng.random() < 0.1:
+        blocks = max(1, need - 1)  # somebody outgrows the pool
+    elif rng.random() < 0.2:
+        blocks = 10 * need + 50
+    timing = _timing(rng)
+    # Long passes get arrivals that are as far apart.
+    unit = QUARTER_MS * (rng.choice([8, 40]) if isinstance(timing, PolynomialTiming) else 1)
+    workers, dp = rng.choice([1, 1, 1, 2, 3]), rng.choice([1, 1, 1, 2, 3])
+    load = {
+        "arrival_ns": _arrivals(rng, n, unit),
+        "prompt_tokens": np.array(prompts, np.int64),
+        "output_tokens": np.array(outputs, np.int64),
+        "concurrency": rng.randint(1, seqs + 2) if rng.random() < 0.3 else None,
+    }
+    if rng.random() < 0.75:
+        load |= sharing(rng, prompts, outputs, block_tokens)
+    if rng.random() < 0.2:
+        load["session"] = np.array([rng.choice([-1, 0, 1, 2, 7]) for _ in range(n)], np.int64)
+        if rng.random() < 0.8:
+            load["delay_ns"] = np.array([rng.choice([0, 4, 14]) * unit for _ in range(n)], np.int64)
+    if rng.random() < 0.1:
+        load["pinned_rank"] = np.array([rng.choice([-1, rng.randrange(dp)]) for _ in range(n)], np.int64)
+    spec = EngineSpec(
+        profile=profile,
+        timing=timing,
+        workers=workers,
+        dp=dp,
+        block_tokens=block_tokens,
+        blocks=blocks,
+        max_num_seqs=seqs,
+        max_batched_tokens=budget,
+        max_model_len=rng.randint(4, most_prompt + most_output) if rng.random() < 0.3 else None,
+        prefix_caching=rng.random() < 0.8,
+        chunked_prefill=chunked,
+        async_scheduling=rng.random() < 0.5,
+        preemption="fifo" if profile == "parity" and rng.random() < 0.3 else "lifo",
+        prefill_schedule_interval=rng.choice([1, 1, 2, 3, 4]),
+        watermark=rng.choice([0.0, 0.0, 0.0, 0.1, 0.3]) if profile == "vllm" else 0.0,
+        reserve_full_isl=rng.random() < 0.8,
+        boundary_arrivals=rng.choice([None, None, "before", "after"]),
+        speedup_ratio=rng.choice([1.0, 1.0, 1.0, 2.0, 1.7, 0.0]),
+        decode_speedup_ratio=rng.choice([1.0, 1.0, 1.0, 2.5, 0.0]),
+        stop_ns=rng.randint(0, 160) * unit if rng.random() < 0.25 else None,
+    )
+    return World(spec, Workload(**load))
+
+
+def _timing(rng: random.Random) -> Timing:
+    kind = rng.choice(["flat", "flat", "flat", "fixed", "fixed", "polynomial", "table", "table"])
+    if kind == "flat":
+        return FlatTiming(rng.choice([1.0, 1.0, 0.5, 0.0]))
+    if kind == "fixed":
+        return FixedTiming(rng.choice([0.0, 1.0, 2.5]), rng.choice([0.0, 1.0, 0.5, 0.3]))
+    if kind == "polynomial":
+        return PolynomialTiming()
+    # Steep enough that some lookups beyond the ends come out negative: floored in prefill, refused in decode.
+    first = rng.choice([1.0, 1.0, 1.0, 1.0, -0.5])
+    return TableTiming(
+        np.array([2.0, 5.0, 20.0]),
+        np.array([0.25, 3.0, 9.0]),
+        np.array([4.0, 10.0, 60.0]),
+        np.array([3.0, 8.0, 30.0]),
+        np.array([[first, 2.0, 3.0], [2.0, 3.0, 5.0], [4.0, 5.0, 9.0]]),
+    )
+
+
+def _arrivals(rng: random.Random, n: int, unit: int) -> np.ndarray:
+    pace, now, times = rng.choice([0, 0, 1, 2, 4]), 0, []
+    for _ in range(n):
+        now += rng.choice([0, 0, 1, 1, 2, 5, 20]) * pace * unit + rng.choice([0, 0, 0, unit, 1])
+        times.append(now)
+    return np.array(times, np.int64)
+
+
+def _groups(rng, prompts, outputs, block_tokens) -> dict[str, Any]:
+    """Requests follow one of a few endless texts for a while; ids repeat inside a text."""
+    size = rng.choice([1, 2, 4, block_tokens, 3 * block_tokens, 6])
+    texts = [[rng.randint(1, 3) for _ in range(8)] for _ in range(rng.randint(1, 3))]
+    ids, described = [], []
+    for i, (prompt, output) in enumerate(zip(prompts, outputs)):
+        known = prompt + (rng.randint(0, output) if rng.random() < 0.4 else 0)
+        count = -(-known // size) if rng.random() < 0.8 else known // size
+        text = rng.choice(texts)
+        common = rng.randint(0, count) if rng.random() < 0.7 else count
+        ids.append([text[j % 8] if j < common else 1000 * (i + 1) + j for j in range(count)])
+        described.append(known)
+    return _columns(rng, ids, described, size)
+
+
+def _tree(rng, prompts, outputs, block_tokens) -> dict[str, Any]:
+    """Every request goes on from somewhere inside an earlier one, often from its answer."""
+    size = rng.choice([1, 1, 2, 4, block_tokens, 2 * block_tokens, 7])
+    ids: list[list[int]] = []
+    described = []
+    for i, (prompt, output) in enumerate(zip(prompts, outputs)):
+        known = prompt + (rng.randint(0, output) if rng.random() < 0.7 else 0)
+        count = -(-known // size)
+        parent = rng.choice(ids) if ids and rng.random() < 0.85 else []
+        common = parent[: min(count, len(parent) if rng.random() < 0.6 else rng.randint(0, len(parent)))]
+        ids.append(common + [-1000 * (i + 1) - j for j in range(count - len(common))])
+        described.append(known)
+    return _columns(rng, ids, described, size)
+
+
+def _columns(rng, ids: list[list[int]], described: list[int], size: int) -> dict[str, Any]:
+    columns = {
+        "hash_offsets": np.cumsum([0] + [len(row) for row in ids]),
+        "hash_ids": np.array([x for row in ids for x in row], np.int64),
+        "hash_block_tokens": size,
+    }
+    if rng.random() < 0.7:
+        # Otherwise the ids describe prompts only, and what they say beyond is surplus.
+        columns["hashed_tokens"] = np.array(described, np.int64)
+    return columns
