@@ -9,6 +9,7 @@ from assets.identity import sources_digest
 from assets.inputs import prepare
 from assets.metadata import PREVIEW_ROWS, column_schema, picture, preview
 from assets.partitions import partition_key
+from assets.plots import spark
 from assets.run_plots import arrivals
 from assets.settings import TRACES, RunSettings, input_faults, recipe_of
 from assets.trace_table import trace_rows, write_trace
@@ -53,12 +54,15 @@ def trace(
     path = write_trace(store.root, key, rows)
     set_aside = list(zip(*(inputs.quarantine[name] for name in QUARANTINE.column_names), strict=True))
     accounted = facts["rows_read"] == facts["clean"] + facts["quarantined"] and len(set_aside) == facts["quarantined"]
+    panels = arrivals(rows)
     first_rows = rows.slice(0, PREVIEW_ROWS).to_pylist()
     return dg.MaterializeResult(
         data_version=dg.DataVersion(facts["digest"]),
         metadata={
             "dagster/row_count": rows.num_rows,
             "dagster/column_schema": column_schema(TABLE),
+            "arrivals_over_time": dg.MetadataValue.md(spark(panels[0].y, "requests over the time of the trace")),
+            "pictures": picture(panels, "arrivals and prompt lengths"),
             "file": dg.MetadataValue.path(str(path)),
             "source": facts["path"] or "made up",
             "format": facts["format"],
@@ -67,7 +71,6 @@ def trace(
             "lineage": dg.MetadataValue.json(facts["lineage"]),
             "first_rows": preview(TABLE, [list(row.values()) for row in first_rows]),
             "first_quarantined_rows": preview(QUARANTINE, set_aside[:PREVIEW_ROWS]),
-            "arrivals": picture(arrivals(rows), "arrivals and prompt lengths"),
         },
         check_results=[
             dg.AssetCheckResult(check_name="schema", passed=True, metadata={"rows": rows.num_rows}),
