@@ -18,9 +18,9 @@ from sim.explain import blocked_message, livelock_message
 from sim.inputs import Workload
 from sim.loop import run
 from sim.prefix import share
-from sim.result import Outcome, Sink
+from sim.result import MemorySink, Outcome, Sink
 from sim.setup import allocate, config_of, first_turns, inputs_of
-from sim.spec import EngineSpec
+from sim.spec import EngineSpec, FlatTiming
 from sim.state import (
     B_B,
     B_KV,
@@ -64,6 +64,7 @@ def replay(
         ValueError: the workload breaks its own contract (unsorted arrivals, lengths out of range).
     """
     check(spec, workload)
+    load_kernels()
     began = time.perf_counter()
     shared = share(workload, spec.block_tokens, caching=spec.prefix_caching)
     config, inputs = config_of(spec, workload), inputs_of(workload, shared)
@@ -92,6 +93,23 @@ def replay(
     if progress is not None:
         progress(len(workload), len(workload))
     return outcome
+
+
+_loaded = False
+
+
+def load_kernels() -> None:
+    """Load the compiled kernels, or compile them on the first use on a machine (about half a minute).
+
+    Loading code is start-up, not replaying, so it happens before the engine's clock starts.
+    """
+    global _loaded
+    if _loaded:
+        return
+    _loaded = True
+    one, ids = np.ones(1, np.int64), np.zeros(1, np.int64)
+    tiny = Workload(ids, one, one, hash_offsets=np.array([0, 1]), hash_ids=ids)
+    replay(EngineSpec(timing=FlatTiming(1.0), blocks=1, max_num_seqs=1, stop_ns=0), tiny, MemorySink())
 
 
 def _error(status: int, spec: EngineSpec, state: State) -> ReplayError:

@@ -11,7 +11,8 @@ from sim.result import ADMISSIONS, CHUNKS, PASSES, PRESSURE, UNFINISHED
 from sim.spec import EngineSpec
 from sim.state import Config, Inputs, State
 
-LOG_ROWS = 1 << 16
+# Small enough for the logs to stay in the processor's cache, and for drained columns to reuse memory.
+LOG_ROWS = 1 << 13
 # Columns of a log a power of two apart would all fall into one set of the processor's cache.
 LOG_PAD = 24
 NO_STOP = -1
