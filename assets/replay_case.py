@@ -13,7 +13,6 @@ import numpy as np
 from assets.golden import compare_peer, peer_case, vllm_case
 from assets.golden.run import run
 from assets.golden.unsupported import Unsupported
-from assets.warmup import warm_up
 from sim.config import ConfigError
 from sim.inputs import Workload
 from sim.metrics import Sla, summary
@@ -52,7 +51,6 @@ def answer_case(path: Path, *, summary_only: bool) -> dict[str, Any]:
         ReplayError: it must be refused, or cannot end.
     """
     spec, workload, sla, gpus = _load(path)
-    warm_up()  # loading machine code is not engine time
     if summary_only:
         sink = RequestsOnly()
         outcome = import_module("sim.engine").replay(spec, workload, sink)

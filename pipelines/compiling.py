@@ -11,11 +11,11 @@ import click
 
 def compile_kernels() -> None:
     """Make sure that compiled kernels are on disk, with a progress line while they are being made."""
-    from sim.jit import is_cached
+    from sim.jit import is_cached, prune
 
     if is_cached():
         return
-    from assets.warmup import warm_up
+    from sim.engine import load_kernels
 
     title = "Compiling the engine (once per version, under a minute)"
     started = time.perf_counter()
@@ -31,8 +31,9 @@ def compile_kernels() -> None:
     if terminal:
         ticker.start()
     try:
-        warm_up()
+        load_kernels()
     finally:
         done.set()
+    prune()
     end = f"compiled in {time.perf_counter() - started:.0f} s"
     click.echo(f"\r{title} ... {end}" if terminal else f"Engine {end}", err=True)
