@@ -281,18 +281,20 @@ def _run_literally(cfg, inp, st, k, slot, now, throttled):
                 break
             skipped += cfg.fifo
         if gone:
-            break
-        take(st, k, need)
-        q[r, MARK] = mark
-        budget -= tokens
-        known = before if cfg.depth == 2 and state != PREFILL else before + tokens
-        close_shared(inp, st, r, known // cfg.bs if cfg.caching else 0)
-        if state != DECODE:
-            _put(st, n, r, tokens, before, KIND_RUNNING, -1)
-            n += 1
-            if state == PREFILL:
-                q[r, COMPUTED] = before + tokens
-        r = q[r, QNEXT]
+            # The last in LIFO order; in FIFO order those behind it still get their turn.
+            r = rank[k, RUN_HEAD] if cfg.fifo else -1
+        else:
+            take(st, k, need)
+            q[r, MARK] = mark
+            budget -= tokens
+            known = before if cfg.depth == 2 and state != PREFILL else before + tokens
+            close_shared(inp, st, r, known // cfg.bs if cfg.caching else 0)
+            if state != DECODE:
+                _put(st, n, r, tokens, before, KIND_RUNNING, -1)
+                n += 1
+                if state == PREFILL:
+                    q[r, COMPUTED] = before + tokens
+            r = q[r, QNEXT]
         # The reference simulator does not step back when a first-in victim ahead leaves the list (4.4, quirk).
         while skipped > 0 and r >= 0:
             r = q[r, QNEXT]

@@ -291,7 +291,7 @@ class Rank:
             item = Item(request, tokens, request.computed, KIND_RUNNING, -1)
             survived, budget = self.grow(request, tokens, batch, budget, now)
             if not survived:
-                break
+                continue  # it was the last in LIFO order; in FIFO order those behind it still get their turn
             # After a FIFO victim ahead left the list, `place` already names the next request, which is then skipped
             # (4.4).
             self.schedule(item, batch)

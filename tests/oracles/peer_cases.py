@@ -59,10 +59,12 @@ def _fixed(r: random.Random) -> Case:
     }
 
 
-def _rows(r: random.Random, block: int, *, share: float, tokens: int = 60, output: int = 14, least: int = 1) -> Case:
+def _rows(
+    r: random.Random, block: int, *, share: float, tokens: int = 60, output: int = 14, least: int = 1, count: int = 0
+) -> Case:
     known: list[list[int]] = []
     fresh, rows, at = 1, [], 0
-    for _ in range(r.randint(4, 30)):
+    for _ in range(count or r.randint(4, 30)):
         at += r.choice([0, 0, r.randint(0, 5), r.randint(0, 40)])
         length = r.randint(1, tokens)
         ids: list[int] = []
@@ -204,6 +206,18 @@ def _synthetic(r: random.Random, case: Case, block: int) -> None:
     case["traffic"] = traffic
 
 
+def _crowd(r: random.Random, case: Case, block: int) -> None:
+    """Hundreds of requests on a few ranks, most of the time more than fit."""
+    share = r.choice([0.0, 0.4, 0.8])
+    case["traffic"] = _rows(r, block, share=share, tokens=60, output=24, count=r.randint(100, 400))
+    engine = case["config"]["engine"]
+    engine |= {"num_gpu_blocks": (90 + r.randint(0, 600)) // block, "preemption_mode": r.choice(["lifo", "fifo"])}
+    engine["timing_model"] = r.choice([engine["timing_model"], {"type": "polynomial"}])
+    case["topology"]["workers"], case["config"]["dp_size"] = r.randint(1, 2), r.randint(1, 3)
+    if r.random() < 0.4:
+        case["traffic"]["concurrency"] = r.randint(8, 60)
+
+
 def _anything(r: random.Random, case: Case, block: int) -> None:
     """Several families on top of each other; a later one may undo what an earlier one did."""
     for name in r.sample([name for name in FAMILIES if name not in ("plain", "anything")], r.randint(2, 5)):
@@ -227,5 +241,6 @@ FAMILIES: dict[str, Callable[[random.Random, Case, int], None]] = {
     "goodput": _goodput,
     "other_block": _other_block,
     "synthetic": _synthetic,
+    "crowd": _crowd,
     "anything": _anything,
 }

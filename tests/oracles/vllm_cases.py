@@ -5,20 +5,21 @@ from __future__ import annotations
 import random
 from typing import Any
 
-MODES = ("sync", "async")
+MODES = ("sync", "async", "crowd_sync", "crowd_async")
 LIMIT = 64  # max_model_len of most cases
 
 
 def random_case(mode: str, seed: int) -> dict[str, Any]:
     """One world under pressure: shared text, ties, tight budgets and pools, now and then an option of vLLM's own."""
     r = random.Random(f"{mode}-{seed}")
+    crowd = mode.startswith("crowd")
     block = r.choice([2, 4, 8])
     limit = r.choice([24, LIMIT, LIMIT])
-    requests = _requests(r, block, limit)
-    sequences = r.randint(1, 6)
+    requests = _requests(r, block, limit, r.randint(40, 160) if crowd else r.randint(2, 10))
+    sequences = r.choice([8, 32, 64]) if crowd else r.randint(1, 6)
     chunked = r.random() < 0.8
     # vLLM wants budget >= sequences, and without chunks budget >= model length.
-    budget = max(sequences, r.choice([2, sequences + 1, 8, 16, 32])) if chunked else limit
+    budget = max(sequences, r.choice([2, sequences + 1, 8, 16, 32, 100])) if chunked else max(sequences, limit)
     case: dict[str, Any] = {
         "name": f"{mode}_{seed}",
         "profile": "vllm",
@@ -28,13 +29,13 @@ def random_case(mode: str, seed: int) -> dict[str, Any]:
         "max_model_len": limit,
         "enable_prefix_caching": r.random() < 0.75,
         "enable_chunked_prefill": chunked,
-        "async_scheduling": mode == "async",
-        "max_passes": 3000,
+        "async_scheduling": mode.endswith("async"),
+        "max_passes": 10_000 if crowd else 3000,
         "requests": requests,
     }
     alone = max(-(-min(_length(q) + q["output_len"], limit) // block) for q in requests)
     roomy = r.random() < 0.25
-    case["num_gpu_blocks"] = alone * (8 if roomy else 1) + r.randint(0, 2 * alone)
+    case["num_gpu_blocks"] = alone * (8 if roomy else 1) + r.randint(0, 2 * alone) * (r.randint(1, 8) if crowd else 1)
     # The tool prices a resumed request's recomputed answers in its own way: two prices only where nobody is preempted.
     plenty = sum(-(-(_length(q) + q["output_len"]) // block) for q in requests)
     if roomy and r.random() < 0.5:
@@ -49,17 +50,17 @@ def random_case(mode: str, seed: int) -> dict[str, Any]:
     if r.random() < 0.2:
         case["boundary_arrivals"] = r.choice(["before", "after"])
     if r.random() < 0.2:
-        case["concurrency"] = r.randint(1, 4)
-    elif mode == "sync" and r.random() < 0.2:
+        case["concurrency"] = r.randint(1, 40 if crowd else 4)
+    elif not mode.endswith("async") and r.random() < 0.2:
         case["dp_size"], case["prefill_schedule_interval"] = 2, r.randint(2, 5)
     return case
 
 
-def _requests(r: random.Random, block: int, limit: int) -> list[dict[str, Any]]:
+def _requests(r: random.Random, block: int, limit: int, count: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     texts = [[1000 * g + k for k in range(limit)] for g in range(2)]
     at = 0.0
-    for i in range(r.randint(2, 10)):
+    for i in range(count):
         at += r.choice([0, 0, r.randint(0, 6), r.randint(0, 12)]) + r.choice([0, 0, 0.5])
         length, output = r.randint(1, min(24, limit - 1)), r.randint(1, 12)
         row: dict[str, Any] = {"id": f"r{i}", "arrival_ms": at, "output_len": output}

@@ -184,6 +184,28 @@ def test_4_4_fifo_throws_out_the_oldest(engine):
     assert got.tokens_at("B") == pytest.approx([1, 2, 3, 4, 5, 6, 7, 8])
 
 
+def test_4_4_fifo_those_behind_a_victim_of_its_own_still_get_their_turn(engine):
+    """
+    Recorded. 25 blocks, prefill 10 ms, decode 3 ms. Rank 0 holds A 29/14 and C 57/8; rank 1 small ones, so that a pass
+    of the group takes time even when rank 0 does nothing.
+
+    When A asks for a block that is not there, it is the oldest and leaves. C decodes in the same pass, and ends at 51.
+    """
+    asks = {
+        "A": Ask(29, 14, rank=0),
+        "b": Ask(1, 1, at=5, rank=1),
+        "C": Ask(57, 8, at=10, rank=0),
+        "d": Ask(1, 4, at=32, rank=1),
+    }
+    got = replay(
+        engine, asks, profile="parity", dp=2, blocks=25, preemption="fifo", prefix_caching=False, timing=fixed(10, 3)
+    )
+    thrown_out = got.preempted().index(["A"])
+    assert list(got.scheduled()[thrown_out]) == ["C"]
+    assert got.tokens_at("C")[-1] == 51
+    assert got.replayed.tables["admissions"]["start_ns"][-1] == 51_000_000
+
+
 @in_both_profiles
 def test_4_4_a_preempted_request_goes_ahead_of_the_queue_and_never_repeats_a_token(engine, profile):
     asks = {"A": Ask(8, 8), "B": Ask(8, 8), "C": Ask(4, 1, at=6.5)}
