@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sim.choose import LIVELOCK_CHOICES
+import sim.state as S
 from sim.collect import Collector
 from sim.errors import Deadlock, Livelock, ReplayError, TimingError
 from sim.explain import blocked_message, livelock_message
@@ -19,32 +19,10 @@ from sim.inputs import Workload
 from sim.loop import run
 from sim.prefix import share
 from sim.result import MemorySink, Outcome, Sink
+from sim.settle import LIVELOCK_CHOICES
 from sim.setup import allocate, config_of, first_turns, inputs_of
 from sim.spec import EngineSpec, FlatTiming
-from sim.state import (
-    B_B,
-    B_KV,
-    B_KVP,
-    B_NP,
-    B_TP,
-    BAD_PRICE,
-    BLAME_RANK,
-    DEADLOCK,
-    DRAIN,
-    INBOX_HEAD,
-    LIVELOCK,
-    N_DONE,
-    NOW,
-    PAUSE,
-    PEAK_ACTIVE,
-    PROMPT,
-    RECEIVED,
-    RUN_HEAD,
-    STOPPED_AT_CAP,
-    TOTAL_PASSES,
-    WAIT_HEAD,
-    State,
-)
+from sim.state import State
 from sim.timing.compiled import compile_timing
 from sim.timing.plain import PlainPricer, Work
 
@@ -75,19 +53,19 @@ def replay(
     while True:
         status = run(config, inputs, state, prices, rows, PATIENCE)
         collector.drain()
-        if status not in (DRAIN, PAUSE):
+        if status not in (S.DRAIN, S.PAUSE):
             break
         if progress is not None:
-            progress(int(state.g[N_DONE]), len(workload))
-    if status in (DEADLOCK, LIVELOCK, BAD_PRICE):
+            progress(int(state.g[S.N_DONE]), len(workload))
+    if status in (S.DEADLOCK, S.LIVELOCK, S.BAD_PRICE):
         raise _error(status, spec, state)
-    gaps = collector.finish(stopped=status == STOPPED_AT_CAP)
+    gaps = collector.finish(stopped=status == S.STOPPED_AT_CAP)
     outcome = Outcome(
-        end_ns=int(state.g[NOW]),
+        end_ns=int(state.g[S.NOW]),
         engine_ms=(time.perf_counter() - began - collector.sink_seconds) * 1e3,
-        n_passes=int(state.g[TOTAL_PASSES]),
+        n_passes=int(state.g[S.TOTAL_PASSES]),
         n_requests=len(workload),
-        peak_active_blocks=int(state.g[PEAK_ACTIVE]),
+        peak_active_blocks=int(state.g[S.PEAK_ACTIVE]),
         latencies=gaps,
     )
     if progress is not None:
@@ -114,18 +92,18 @@ def load_kernels() -> None:
 
 def _error(status: int, spec: EngineSpec, state: State) -> ReplayError:
     """The error of a replay that cannot go on."""
-    now, rank = int(state.g[NOW]), int(state.g[BLAME_RANK])
-    if status == LIVELOCK:
+    now, rank = int(state.g[S.NOW]), int(state.g[S.BLAME_RANK])
+    if status == S.LIVELOCK:
         return Livelock(livelock_message(spec, rank // spec.dp, rank % spec.dp, LIVELOCK_CHOICES, now))
-    if status == DEADLOCK:
-        heads = [int(state.r[k, head]) for k in range(spec.ranks) for head in (WAIT_HEAD, RUN_HEAD, INBOX_HEAD)]
+    if status == S.DEADLOCK:
+        heads = [int(state.r[k, head]) for k in range(spec.ranks) for head in (S.WAIT_HEAD, S.RUN_HEAD, S.INBOX_HEAD)]
         r = next(head for head in heads if head >= 0)
-        prompt = int(state.q[r, PROMPT])
-        return Deadlock(blocked_message(spec, r, prompt, prompt + int(state.q[r, RECEIVED]), now))
+        prompt = int(state.q[r, S.PROMPT])
+        return Deadlock(blocked_message(spec, r, prompt, prompt + int(state.q[r, S.RECEIVED]), now))
     pricer = PlainPricer(spec)
     for batch in state.b[rank]:
         try:
-            pricer.price(Work(*(int(batch[c]) for c in (B_NP, B_TP, B_KVP, B_B, B_KV))))
+            pricer.price(Work(*(int(batch[c]) for c in (S.B_NP, S.B_TP, S.B_KVP, S.B_B, S.B_KV))))
         except TimingError as error:
             return error
     return TimingError("the timing model returned a duration that is too long for the clock (more than 9e9 ms)")

@@ -2,35 +2,9 @@
 
 from __future__ import annotations
 
+import sim.state as S
 from sim.jit import inlined, kernel
 from sim.result import EXCEEDS_POOL, NO_REASON, PROMPT_AT_LIMIT, REJECTED
-from sim.state import (
-    ACTING,
-    ARRIVAL,
-    DIRTY,
-    DONE,
-    END,
-    GATE,
-    GROUP_END,
-    IN_FLIGHT,
-    INBOX_HEAD,
-    INBOX_TAIL,
-    N_DIRTY,
-    N_DONE,
-    N_TURNS,
-    NEXT_FIRST,
-    NEXT_PASS,
-    NEXT_RANK,
-    NEXT_WORKER,
-    OUTPUT,
-    PROMPT,
-    QNEXT,
-    RANK,
-    REASON,
-    RUN_N,
-    STATE,
-    STATUS,
-)
 
 FAR = 9223372036854775807
 
@@ -38,10 +12,10 @@ FAR = 9223372036854775807
 @inlined
 def mark_dirty(st, worker):
     """The worker may be able to start something at this instant."""
-    if st.w[worker, DIRTY] == 0:
-        st.w[worker, DIRTY] = 1
-        st.dirty[st.g[N_DIRTY]] = worker
-        st.g[N_DIRTY] += 1
+    if st.w[worker, S.DIRTY] == 0:
+        st.w[worker, S.DIRTY] = 1
+        st.dirty[st.g[S.N_DIRTY]] = worker
+        st.g[S.N_DIRTY] += 1
 
 
 @inlined
@@ -87,19 +61,19 @@ def request_ended(cfg, inp, st, r, now):
     """A turn ended: its successor becomes due after its think time, or its slot falls free (2.2)."""
     if cfg.sessions and inp.next_turn[r] >= 0:
         follower = inp.next_turn[r]
-        heap_push(st.turns, st.g[N_TURNS], now + inp.delay[follower], follower)
-        st.g[N_TURNS] += 1
+        heap_push(st.turns, st.g[S.N_TURNS], now + inp.delay[follower], follower)
+        st.g[S.N_TURNS] += 1
     else:
-        st.g[IN_FLIGHT] -= 1
+        st.g[S.IN_FLIGHT] -= 1
 
 
 @inlined
 def next_arrival(cfg, inp, st):
     """Time of the next arrival that is already certain; FAR if none."""
     when = FAR
-    if cfg.concurrency == 0 and st.g[NEXT_FIRST] < len(inp.firsts):
-        when = inp.arrival[inp.firsts[st.g[NEXT_FIRST]]]
-    if st.g[N_TURNS] > 0:
+    if cfg.concurrency == 0 and st.g[S.NEXT_FIRST] < len(inp.firsts):
+        when = inp.arrival[inp.firsts[st.g[S.NEXT_FIRST]]]
+    if st.g[S.N_TURNS] > 0:
         when = min(when, st.turns[0, 0])
     return when
 
@@ -110,32 +84,32 @@ def release_arrivals(cfg, inp, st, now):
     g = st.g
     while True:
         first, when = -1, FAR
-        if g[NEXT_FIRST] < len(inp.firsts):
+        if g[S.NEXT_FIRST] < len(inp.firsts):
             if cfg.concurrency == 0:
-                first = inp.firsts[g[NEXT_FIRST]]
+                first = inp.firsts[g[S.NEXT_FIRST]]
                 when = inp.arrival[first]
-            elif g[IN_FLIGHT] < cfg.concurrency:
-                first, when = inp.firsts[g[NEXT_FIRST]], now
-        if g[N_TURNS] > 0 and st.turns[0, 0] <= now:
+            elif g[S.IN_FLIGHT] < cfg.concurrency:
+                first, when = inp.firsts[g[S.NEXT_FIRST]], now
+        if g[S.N_TURNS] > 0 and st.turns[0, 0] <= now:
             turn_when, turn = st.turns[0, 0], st.turns[0, 1]
             # In a closed loop a turn that is due goes before a new request; else the earlier one, then source order.
             if cfg.concurrency > 0 or turn_when < when or (turn_when == when and turn < first):
-                heap_pop(st.turns, g[N_TURNS])
-                g[N_TURNS] -= 1
+                heap_pop(st.turns, g[S.N_TURNS])
+                g[S.N_TURNS] -= 1
                 _place(cfg, inp, st, turn, turn_when, now)
                 continue
         if first < 0 or when > now:
             return
-        g[NEXT_FIRST] += 1
+        g[S.NEXT_FIRST] += 1
         if cfg.concurrency > 0:
-            g[IN_FLIGHT] += 1
+            g[S.IN_FLIGHT] += 1
         _place(cfg, inp, st, first, when, now)
 
 
 @kernel
 def _refused(cfg, st, r):
     """[vllm] What the front end refuses: a prompt at the limit, or a sequence that the pool can never hold."""
-    prompt, output = st.q[r, PROMPT], st.q[r, OUTPUT]
+    prompt, output = st.q[r, S.PROMPT], st.q[r, S.OUTPUT]
     if cfg.limit > 0 and prompt >= cfg.limit:
         return PROMPT_AT_LIMIT
     if (prompt + max(output - 1, 0) + cfg.bs - 1) // cfg.bs > cfg.blocks:
@@ -147,37 +121,37 @@ def _refused(cfg, st, r):
 def _place(cfg, inp, st, r, when, now):
     """Round robin over workers, then over the worker's ranks; a pin names the rank (2.4)."""
     q, rank = st.q, st.r
-    st.t[r, ARRIVAL] = when
-    worker = st.g[NEXT_WORKER]
-    st.g[NEXT_WORKER] = (worker + 1) % cfg.workers
+    st.t[r, S.ARRIVAL] = when
+    worker = st.g[S.NEXT_WORKER]
+    st.g[S.NEXT_WORKER] = (worker + 1) % cfg.workers
     at = inp.pinned[r] if cfg.pinned else -1
     if at < 0:
-        at = st.w[worker, NEXT_RANK]
-        st.w[worker, NEXT_RANK] = (at + 1) % cfg.dp
+        at = st.w[worker, S.NEXT_RANK]
+        st.w[worker, S.NEXT_RANK] = (at + 1) % cfg.dp
     k = worker * cfg.dp + at
-    q[r, RANK] = k
+    q[r, S.RANK] = k
     if cfg.vllm:
         reason = _refused(cfg, st, r)
         if reason != NO_REASON:
-            q[r, STATE], q[r, STATUS], q[r, REASON] = DONE, REJECTED, reason
-            st.t[r, END] = now
-            st.g[N_DONE] += 1
+            q[r, S.STATE], q[r, S.STATUS], q[r, S.REASON] = S.DONE, REJECTED, reason
+            st.t[r, S.END] = now
+            st.g[S.N_DONE] += 1
             request_ended(cfg, inp, st, r, now)
             return
-    q[r, QNEXT] = -1
-    tail = rank[k, INBOX_TAIL]
+    q[r, S.QNEXT] = -1
+    tail = rank[k, S.INBOX_TAIL]
     if tail >= 0:
-        q[tail, QNEXT] = r
+        q[tail, S.QNEXT] = r
     else:
-        rank[k, INBOX_HEAD] = r
-    rank[k, INBOX_TAIL] = r
-    busy = st.w[worker, GROUP_END] >= 0
+        rank[k, S.INBOX_HEAD] = r
+    rank[k, S.INBOX_TAIL] = r
+    busy = st.w[worker, S.GROUP_END] >= 0
     if cfg.gated:
         # 6.2: a busy rank has its next pass committed already. An idle rank of a busy group counts as idle.
-        q[r, GATE] = rank[k, NEXT_PASS]
-        if rank[k, ACTING]:
-            q[r, GATE] += 1
-        elif rank[k, RUN_N] > 0 and not busy:
-            q[r, GATE] += 2
+        q[r, S.GATE] = rank[k, S.NEXT_PASS]
+        if rank[k, S.ACTING]:
+            q[r, S.GATE] += 1
+        elif rank[k, S.RUN_N] > 0 and not busy:
+            q[r, S.GATE] += 2
     if not busy:
         mark_dirty(st, worker)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import sim.state as S
 from sim.jit import entry
 from sim.queues import last_pass
 from sim.spans import close_span
-from sim.state import DECODE, DELIVERED, G0, LAST, OUTPUT, QNEXT, RUN_HEAD, STATE
 
 
 @entry
 def close_open_spans(st, k):
     """End the spans of running requests of rank k at the last pass whose results were seen."""
     q = st.q
-    r = st.r[k, RUN_HEAD]
+    r = st.r[k, S.RUN_HEAD]
     while r >= 0:
-        if (q[r, STATE] == DECODE or q[r, STATE] == LAST) and q[r, OUTPUT] > 0:
-            end = st.r[k, DELIVERED]
-            if q[r, STATE] == LAST:
+        if (q[r, S.STATE] == S.DECODE or q[r, S.STATE] == S.LAST) and q[r, S.OUTPUT] > 0:
+            end = st.r[k, S.DELIVERED]
+            if q[r, S.STATE] == S.LAST:
                 end = min(end, last_pass(st, r))
-            if end >= q[r, G0]:
-                close_span(st, r, end - q[r, G0] + 1)
-        r = q[r, QNEXT]
+            if end >= q[r, S.G0]:
+                close_span(st, r, end - q[r, S.G0] + 1)
+        r = q[r, S.QNEXT]

@@ -1,0 +1,77 @@
+"""The waiting queue, first come first served (4.3): budget, slots, gates, prefix hits, room for the whole sequence."""
+
+from __future__ import annotations
+
+import sim.state as S
+from sim.items import cdiv, put
+from sim.jit import kernel
+from sim.kv.pool import available, close_shared, lookup, pin, take
+from sim.queues import drop_waiting, push_running
+from sim.result import EXCEEDS_POOL, KIND_NEW, KIND_RESUMED, PROMPT_AT_LIMIT
+
+
+@kernel
+def _reject(st, k, slot, r, reason):
+    q, b = st.q, st.b
+    drop_waiting(st, k, r, q[r, S.N_PREEMPTED] > 0)
+    q[r, S.REASON] = reason
+    q[r, S.QNEXT] = -1
+    tail = b[k, slot, S.B_REJ_TAIL]
+    if tail >= 0:
+        q[tail, S.QNEXT] = r
+    else:
+        b[k, slot, S.B_REJ_HEAD] = r
+    b[k, slot, S.B_REJ_TAIL] = r
+
+
+@kernel
+def admit(cfg, inp, st, k, slot, budget, n, throttled):
+    """The waiting queue, strictly in order (4.3)."""
+    q, rank = st.q, st.r
+    while rank[k, S.WAIT_N] > 0 and rank[k, S.RUN_N] < cfg.seqs:
+        if cfg.vllm and budget <= 0:
+            break
+        r = rank[k, S.WAIT_HEAD]
+        prompt, again = q[r, S.PROMPT], q[r, S.N_PREEMPTED] > 0
+        if not cfg.vllm and cfg.limit > 0 and prompt >= cfg.limit:
+            _reject(st, k, slot, r, PROMPT_AT_LIMIT)
+            continue
+        if cfg.gated and q[r, S.GATE] > rank[k, S.NEXT_PASS]:
+            break
+        known = prompt + q[r, S.RECEIVED]
+        whole = cdiv(known, cfg.bs)
+        if not cfg.vllm and not again and whole > cfg.blocks:
+            _reject(st, k, slot, r, EXCEEDS_POOL)
+            continue
+        room = available(st, k)
+        hit, used = 0, 0
+        if cfg.caching and (q[r, S.SHARED] > 0 or again):
+            # One token is left to compute if logits are needed: a full hit gives up its last block (5.5).
+            hit, used = lookup(inp, st, r, (known - 1) // cfg.bs if q[r, S.OUTPUT] > 0 else known // cfg.bs)
+        cached = hit * cfg.bs
+        rest = known - cached
+        tokens = min(rest, budget)
+        reach = whole if cfg.reserve_full or not cfg.vllm else cdiv(cached + tokens, cfg.bs)
+        if reach - used + (cfg.spare if rank[k, S.RUN_N] > 0 else 0) > room:
+            break
+        if throttled and rest > 1:
+            break
+        if tokens <= 0 and rest > 0:
+            break
+        if not cfg.chunked and (rest if cfg.vllm else prompt - cached) > budget:
+            break  # C5: vLLM looks at the whole known sequence
+        drop_waiting(st, k, r, again)
+        pin(inp, st, r, hit)
+        take(st, k, cdiv(cached + tokens, cfg.bs) - hit)
+        push_running(st, k, r)
+        q[r, S.ORDER] = rank[k, S.ORDERS]
+        rank[k, S.ORDERS] += 1
+        q[r, S.CACHED_NOW] = cached
+        close_shared(inp, st, r, (cached + tokens) // cfg.bs if cfg.caching else 0)
+        put(st, n, r, tokens, cached, KIND_RESUMED if again else KIND_NEW, cached)
+        n += 1
+        spent_already = budget <= 0
+        budget -= tokens
+        if spent_already:
+            break  # 4.3: at most one admission that needs no tokens once the budget is spent
+    return n
