@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +36,11 @@ class Materialized:
         return self.fault is None and all(passed for _, _, passed in self.checks)
 
     def text(self) -> str:
-        """Two lines when all is well, one more per failed check."""
+        """Tables and checks, and a line per failed check."""
         tables = ", ".join(f"{name} {rows:,}" for name, rows in self.rows)
         good = sum(passed for _, _, passed in self.checks)
-        lines = [f"tables        {tables}", f"checks        {good} of {len(self.checks)} passed"]
+        shown = textwrap.fill(f"tables        {tables}", 100, subsequent_indent=" " * 14)
+        lines = [shown, f"checks        {good} of {len(self.checks)} passed"]
         lines += [f"  FAILED {asset}: {check}" for asset, check, passed in self.checks if not passed]
         return "\n".join([*lines, f"  FAILED {self.fault}"] if self.fault else lines)
 
