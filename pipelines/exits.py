@@ -12,6 +12,7 @@ OK = 0
 DIFFERENT = 1  # a check failed, a golden case differs
 BAD_INPUT = 2  # configuration, trace, a missing file, a deployment that cannot serve its load
 INTERNAL = 70  # a defect of ours
+INTERRUPTED = 130  # Ctrl-C, as shells count it
 
 
 class Guarded(click.Group):
@@ -22,6 +23,9 @@ class Guarded(click.Group):
             return super().invoke(ctx)
         except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
             raise  # click's own business
+        except KeyboardInterrupt as stopped:
+            click.echo("interrupted", err=True)
+            raise SystemExit(INTERRUPTED) from stopped
         except Exception as error:
             raise SystemExit(report(error)) from error
 

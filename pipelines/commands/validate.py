@@ -25,10 +25,9 @@ def _configuration(file: Path, overrides: tuple[str, ...]) -> None:
     from assets.inputs import prepare
     from sim.config import load_run_config
 
-    config = load_run_config(file, overrides=overrides)
-    for warning in config.warnings:
+    inputs = prepare(load_run_config(file, overrides=overrides), base=file.parent)
+    for warning in inputs.warnings:
         click.echo(f"warning: {warning}", err=True)
-    inputs = prepare(config, base=file.parent)
     click.echo(f"{file}: ready to replay {len(inputs.workload):,} requests on {inputs.spec.ranks} rank(s)")
 
 

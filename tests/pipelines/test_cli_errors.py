@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sim.errors import Deadlock
+from sim.result import SPANS
 from tests.pipelines.conftest import TINY, Cli
 
 
@@ -125,3 +127,15 @@ def test_a_case_that_is_none(cli: Cli, tmp_path: Path) -> None:
         case.write_text(text)
         got = cli("replay", "--case", case, "--json", "--summary-only")
         assert got.exit_code == 2 and str(case) in got.stderr and "Traceback" not in got.stderr
+
+
+def test_ctrl_c_leaves_nothing_behind(cli: Cli, tiny: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sim.engine
+
+    def interrupted(spec, workload, sink, **_):
+        sink.rows("spans", {name: np.zeros(3, np.int64) for name in SPANS})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sim.engine, "replay", interrupted)
+    assert cli("replay", tiny).exit_code == 130
+    assert [path for path in root.rglob("*") if path.suffix in {".json", ".parquet"}] == []
