@@ -5,13 +5,21 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictStr
+from pydantic import AfterValidator, Field, StrictStr
 
 from sim.config.base import Count, Milliseconds, NonNegativeInt, Section, Seed, only
 
 TRACE_FORMATS = ("mooncake", "azure")
-# Rates below the smallest normal float have no usable reciprocal.
-Rate = Annotated[float, Field(ge=sys.float_info.min)]
+
+
+def _has_reciprocal(value: float) -> float:
+    # Rates below the smallest normal float have no usable reciprocal.
+    if value < sys.float_info.min:
+        raise ValueError("must be greater than 0")
+    return value
+
+
+Rate = Annotated[float, AfterValidator(_has_reciprocal)]
 Share = Annotated[float, Field(ge=0, le=1)]
 NO_IMAGES = "images are not modelled; remove it"
 NO_TOKENIZER = "tokenizer time is not modelled; remove it"
