@@ -164,6 +164,8 @@ def _finish(cfg, inp, st, worker, now):
             rank[k, S.QUEUE_HEAD] = slot ^ 1 if cfg.depth == 2 else 0
             rank[k, S.QUEUE_N] -= 1
             deliver(cfg, inp, st, k, slot, now, number)
+    if cfg.interval > 1 and not cfg.vllm and not _has_work(st, worker * cfg.dp, (worker + 1) * cfg.dp):
+        w[worker, S.WAVE] = 0  # drained, even if somebody arrives at this very instant
     mark_dirty(st, worker)
 
 

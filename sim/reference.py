@@ -515,6 +515,7 @@ class Group:
     """A worker: ranks that start passes together and wait for the slowest (1.7)."""
 
     def __init__(self, spec: EngineSpec, number: int, out: Tables) -> None:
+        self.spec = spec
         self.ranks = [Rank(spec, number, k, out) for k in range(spec.dp)]
         self.end: int | None = None
         self.wave = 0
@@ -523,7 +524,7 @@ class Group:
 
     def start(self, now: int) -> bool:
         """Let every rank choose; begin a group pass if any has something to run."""
-        if not any(r.running or r.waiting or r.inbox or r.queue for r in self.ranks):
+        if not self.has_work:
             self.wave = 0
             return False
         self.acting = [r for r in self.ranks if r.fill(now, self.wave)]
@@ -553,7 +554,13 @@ class Group:
         for rank in self.acting:
             rank.out.group_pass = number
             ended += rank.deliver(now)
+        if self.spec.profile == "parity" and not self.has_work:
+            self.wave = 0  # drained (4.5), even if somebody arrives at this very instant
         return ended
+
+    @property
+    def has_work(self) -> bool:
+        return any(r.running or r.waiting or r.inbox or r.queue for r in self.ranks)
 
 
 class Tables:

@@ -90,6 +90,28 @@ def test_4_d_prefill_only_on_every_fourth_pass_of_a_group(engine, profile):
     assert (got.column("n_prefill")[1], got.column("n_decode")[1], got.column("n_waiting")[1]) == (0, 1, 1)
 
 
+@pytest.mark.parametrize(("profile", "admitted"), [("parity", 5), ("vllm", 4)])
+def test_4_d_the_count_starts_again_when_the_group_has_drained(engine, profile, admitted):
+    """
+    Closed loop of 2, N=4, 1 ms passes, everything on rank 0. A 4/1 and B 4/1 fill pass 0 and end together; C 4/12 and
+    D 4/1 are released at that very instant, E when D ends.
+
+    ms       0       1       2       3       4       5
+    parity   |A B    |C D    |C      |C      |C      |C E     drained at 1: the count is 0 again, E waits for step 4
+    vllm     |A B    |C D    |C      |C      |C E             C and D were there before anybody looked: theirs is step 1
+    """
+    asks = {
+        "A": Ask(4, 1, rank=0),
+        "B": Ask(4, 1, rank=0),
+        "C": Ask(4, 12, rank=0),
+        "D": Ask(4, 1, rank=0),
+        "E": Ask(4, 1, rank=0),
+    }
+    got = replay(engine, asks, profile=profile, dp=2, concurrency=2, prefill_schedule_interval=4)
+    assert got.row("E")["arrival_ns"] == 2_000_000
+    assert got.admitted("E") == admitted
+
+
 @in_both_profiles
 def test_4_d_a_single_rank_is_never_throttled(engine, profile):
     asks = {"A": Ask(4, 12), "B": Ask(12, 3, at=0.5)}
