@@ -3,7 +3,7 @@
 #   make demo    replay the trace that ships with the project, through Dagster, and show what came out
 #   make test    ruff, mypy and pytest
 #   make ui      the Dagster UI on 127.0.0.1:3000
-#   make lint | bench | clean
+#   make bench   measure (ARGS="--help" lists what); also: make lint, make clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,7 +30,7 @@ lint: $(STAMP)
 	@$(BIN)/mypy
 
 bench: $(STAMP)
-	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
 	rm -rf $(VENV) warehouse build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .tracemill-cache

@@ -1,0 +1,257 @@
+"""results.json as a page to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from benchmarks import growth, large, startup
+from benchmarks.workloads import Target, workloads
+
+REPEAT = """\
+## How to repeat
+
+    make bench                                                      # ours alone
+    python -m venv peer && peer/bin/pip install --no-deps ai-dynamo-runtime==1.6.1 numpy
+    make bench ARGS="--peer-python peer/bin/python --mooncake conversation_trace.jsonl"
+
+`python -m benchmarks --help` lists sections and options. The trace is `conversation_trace.jsonl` of the Mooncake
+project (FAST '25). Without `-o benchmarks` the results go to `build/benchmarks/`.
+"""
+
+
+def report(results: dict[str, Any]) -> str:
+    """The whole page, as far as things were measured."""
+    parts = ["# Benchmark results\n\n" + _INTRO]
+    for name, write in (("engines", _engines), ("growth", _growth), ("startup", _startup), ("large", _large)):
+        if name in results:
+            parts += [write(results[name]), _taken(results[name]["machine"])]
+    return "\n".join([*parts, REPEAT])
+
+
+_INTRO = """\
+Written by `python -m benchmarks`; every figure, run by run, is in `results.json`. "Peer" is the replay engine, compiled
+from Rust, in the public wheel `ai-dynamo-runtime`. *Engine time* is what each engine reports for itself: from requests
+in memory to results in memory, without reading input and writing tables. *Process* figures are what the system charged
+a fresh process from start to exit, imports and input included.
+"""
+
+
+def _taken(machine: dict[str, Any]) -> str:
+    packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
+    return (
+        f"<sub>{machine['date']}, commit {machine['commit']}. {machine['processor']}, {machine['cores']} cores, "
+        f"{machine['memory_gib']} GiB, {machine['system']}, load average {machine['load_average']} at the start. "
+        f"Python {machine['python']}, {packages}.</sub>\n"
+    )
+
+
+def _table(head: str, rows: Iterable[Iterable[str]]) -> str:
+    columns = head.split("|")
+    lines = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def _ratio(spread: dict[str, float] | None, target: float | None = None) -> str:
+    if spread is None:
+        return "–"
+    text = f"**{spread['median']:.1f}×** ({spread['least']:.1f}–{spread['most']:.1f})"
+    return text if target is None else f"{text}, asked {target:g}× {_mark(spread['median'] >= target)}"
+
+
+def _mark(reached: bool) -> str:
+    return "✓" if reached else "✗ missed"
+
+
+def _engines(section: dict[str, Any]) -> str:
+    found, targets = section["workloads"], _targets()
+    rounds = max(w["rounds"] for w in found.values())
+    text = ["## Both engines, turn about\n"]
+    text += [f"{note}\n" for note in section["notes"]]
+    if section["quick"]:
+        text.append("**Tried with a hundredth of the requests: no figure below means anything.**\n")
+    text.append("\n".join(f"- **{key}**: {w['title']}" for key, w in found.items()) + "\n")
+    text.append(
+        f"Up to {rounds} rounds of: ours, ours with every table written to disk, peer, ours again; a fresh process "
+        "each time. Ratios are peer over ours within a round: median (least–most). *Noise* is the same ratio between "
+        "our two runs of a round, which would be 1 on an idle machine.\n"
+    )
+    text.append(
+        _table(
+            "engine time|ours, ms: median|fastest|peer, ms: median|fastest|ratio|noise",
+            (
+                [
+                    key,
+                    f"{w['runs']['ours']['engine_ms']:,.0f}",
+                    f"{w['runs']['ours']['fastest_ms']:,.0f}",
+                    *_peer(w, "engine_ms", ",.0f"),
+                    *_peer(w, "fastest_ms", ",.0f"),
+                    _ratio(w["ratios"].get("engine"), targets[key].engine),
+                    _range(w["ratios"]["noise"]),
+                ]
+                for key, w in found.items()
+            ),
+        )
+    )
+    text.append(
+        "Whole processes. The peer prints its summary and writes nothing, in either comparison; our tables are every "
+        "request, pass, span, admission, chunk and metric, digested and committed.\n"
+    )
+    text.append(
+        _table(
+            "process, wall s|ours, summary only|ours, tables on disk|peer|ratio, summary only|ratio, tables on disk",
+            (
+                [
+                    key,
+                    *(f"{w['runs'][who]['wall_s']:.2f}" for who in ("ours", "tables")),
+                    *_peer(w, "wall_s", ".2f"),
+                    _ratio(w["ratios"].get("summary_only"), targets[key].summary_only),
+                    _ratio(w["ratios"].get("with_tables"), targets[key].with_tables),
+                ]
+                for key, w in found.items()
+            ),
+        )
+    )
+    text.append(
+        _table(
+            "CPU s, peak MiB|ours, summary only|ours, tables on disk|peer|ours, MiB|with tables, MiB|peer, MiB|asked",
+            (
+                [
+                    key,
+                    *(f"{w['runs'][who]['cpu_s']:.2f}" for who in ("ours", "tables")),
+                    *_peer(w, "cpu_s", ".2f"),
+                    *(f"{w['runs'][who]['rss_mib']:,.0f}" for who in ("ours", "tables")),
+                    *_peer(w, "rss_mib", ",.0f"),
+                    _memory(w, targets[key]),
+                ]
+                for key, w in found.items()
+            ),
+        )
+    )
+    text.append(_answers(found))
+    return "\n".join(text)
+
+
+def _targets() -> dict[str, Target]:
+    from pathlib import Path
+
+    return {key: work.target for key, work in workloads(Path()).items()}
+
+
+def _peer(workload: dict[str, Any], key: str, form: str) -> list[str]:
+    peer = workload["runs"].get("peer")
+    return ["–" if peer is None else format(peer[key], form)]
+
+
+def _range(spread: dict[str, float]) -> str:
+    return f"{spread['median']:.2f} ({spread['least']:.2f}–{spread['most']:.2f})"
+
+
+def _memory(workload: dict[str, Any], target: Target) -> str:
+    mine = max(workload["runs"][who]["rss_mib"] for who in ("ours", "tables"))
+    if target.rss_mib is not None:
+        return f"at most {target.rss_mib:g} {_mark(mine <= target.rss_mib)}"
+    if "peer" not in workload["runs"]:
+        return "below the peer's"
+    return f"below the peer's {_mark(mine < workload['runs']['peer']['rss_mib'])}"
+
+
+def _answers(found: dict[str, Any]) -> str:
+    rows = []
+    for key, w in found.items():
+        for who in ("ours", "peer"):
+            if who in w["runs"]:
+                got = w["runs"][who]["answers"]
+                rows.append(
+                    [f"{key}, {who}", f"{got['completed_requests']:,.0f}", f"{got['duration_ms']:.6f}",
+                     f"{got['mean_ttft_ms']:.9f}"]
+                )  # fmt: skip
+    wrong = [f"- {key}: {line}" for key, w in found.items() for line in w["differences"]]
+    verdict = "Every run of a workload gave the same answer (times to 1e-8, counts exactly)."
+    if wrong:
+        verdict = "**Answers differ:**\n\n" + "\n".join(wrong)
+    return verdict + "\n\n" + _table("answers|completed|simulated duration, ms|mean TTFT, ms", rows)
+
+
+def _growth(section: dict[str, Any]) -> str:
+    text = ["## How cost grows\n"]
+    text.append(
+        "A closed loop of 200,000 requests (128 in, 128 to 384 out), pool of 81,920 blocks and budget of 16,384 tokens "
+        "at every concurrency. An event is an arrival, an admission, a chunk of a prompt, a KV block taken while "
+        "decoding, an end, or a pass. A pass without events is one in which every request only decodes. Fastest of "
+        "five; vLLM's own rules (asynchronous scheduling) / the reference simulator's (synchronous).\n"
+    )
+    busy = {(p["concurrency"], p["profile"]): p for p in section["concurrency"]}
+    quiet = {(p["concurrency"], p["profile"]): p for p in section["quiet"]}
+
+    def both(points: dict[Any, Any], c: int, key: str, form: str = ".0f") -> str:
+        return " / ".join(format(points[c, profile][key], form) for profile in growth.PROFILES)
+
+    text.append(
+        _table(
+            "concurrency|µs per pass|ns per event|ns per request|ns per pass without events",
+            (
+                [
+                    f"{c:,}",
+                    both(busy, c, "us_per_pass", ".2f"),
+                    both(busy, c, "ns_per_event"),
+                    both(busy, c, "ns_per_request"),
+                    both(quiet, c, "ns_per_pass"),
+                ]
+                for c in dict.fromkeys(p["concurrency"] for p in section["concurrency"])
+            ),
+        )
+    )
+    for title, points, key, limit in (
+        ("time per event", section["concurrency"], "ns_per_event", growth.EVENT_LIMIT),
+        ("a pass without events", section["quiet"], "ns_per_pass", growth.QUIET_LIMIT),
+    ):
+        factors = [growth.grown(points, profile, key) for profile in growth.PROFILES]
+        shown = " / ".join(f"{f:.2f}×" for f in factors if f is not None)
+        if shown:
+            reached = all(f is None or f <= limit for f in factors)
+            asked = f"asked at most {limit:g}× {_mark(reached)}"
+            text.append(f"- From {growth.FROM} to {growth.TO:,}, {title}: {shown}; {asked}")
+    text.append("\nWorkload a at other lengths, rows thrown away:\n")
+    text.append(
+        _table(
+            "requests|engine ms|ns per request|peak memory, MiB",
+            (
+                [f"{p['requests']:,}", f"{p['engine_ms']:,.1f}", f"{p['ns_per_request']:.0f}", f"{p['rss_mib']:,.0f}"]
+                for p in section["length"]
+            ),
+        )
+    )
+    return "\n".join(text)
+
+
+def _startup(section: dict[str, Any]) -> str:
+    rows = []
+    for key, title, limit in (
+        ("help", "`tracemill --help`", startup.HELP_LIMIT_S),
+        ("small", "a replay of 500 requests, tables committed, kernels compiled", startup.SMALL_LIMIT_S),
+        ("compile", "compiling the engine, once per version", startup.COMPILE_LIMIT_S),
+    ):
+        if key in section:
+            got = section[key]
+            rows.append(
+                [title, f"{got['wall_s']:.2f}", f"{got.get('worst_s', got['wall_s']):.2f}", f"{got['cpu_s']:.2f}",
+                 f"{got['rss_mib']:,.0f}", f"{limit:g} {_mark(got['wall_s'] <= limit)}"]
+            )  # fmt: skip
+    text = ["## Start-up\n", _table("what|wall s: median|worst|CPU s|MiB|asked: at most, s", rows)]
+    spent = ", ".join(f"{name} {ms:.0f}" for name, ms in section["imports_ms"].items())
+    text.append(f"Imports of the small replay, ms, by package (measuring them slows them down): {spent}.\n")
+    return "\n".join(text)
+
+
+def _large(section: dict[str, Any]) -> str:
+    rows = []
+    for r in section["runs"]:
+        stages = ", ".join(f"{name} {s:.1f}" for name, s in r["stages_s"].items())
+        rows.append(
+            [f"{r['requests']:,}: {r['title']}", f"{r['wall_s']:.1f}", f"{r['engine_ms'] / 1e3:.1f}", stages,
+             f"{r['cpu_s']:.1f}", f"{r['rss_mib']:,.0f} {_mark(r['rss_mib'] < large.LIMIT_MIB)}",
+             f"{r['disk_mib']:,.0f}"]
+        )  # fmt: skip
+    head = "requests to disk|wall s|engine s|stages, s|CPU s|peak MiB, asked below 8,192|disk MiB"
+    return "## Very long traces\n\n" + _table(head, rows)

@@ -1,0 +1,171 @@
+"""The workloads both engines replay: as a case file, which both read, and as our own configuration for tables on disk.
+
+The letters and shapes are those of a public comparison that the other engine's authors made; rows that would come from
+its private generator are drawn here instead, so that both engines answer the same input.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from assets.synthetic import poisson_arrivals
+
+BLOCK_TOKENS = 64
+BLOCKS = 16_384
+TRACE_BLOCK_TOKENS = 512
+SEED = 7
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a workload has to reach; None where nothing is asked.
+
+    Attributes:
+        engine: the other engine's time over ours.
+        summary_only, with_tables: the same of whole processes.
+        rss_mib: peak memory; None means less than the other engine's.
+    """
+
+    engine: float
+    summary_only: float | None = None
+    with_tables: float | None = None
+    rss_mib: float | None = 400
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One comparison."""
+
+    key: str
+    title: str
+    target: Target
+    fixed: bool = False  # 1 ms per prefill and per decode part; else the built-in polynomial
+    blocks: int = BLOCKS
+    replicas: int = 1
+    ranks: int = 1
+    concurrency: int | None = None
+    count: int | None = None
+    rate: float | None = None
+    prompt_tokens: int = 1024
+    output_tokens: int = 128
+    trace: Path | None = None
+
+    def write(self, folder: Path) -> tuple[Path, Path]:
+        """Write (case file, configuration) into `folder`, and the rows both read if there are any."""
+        case, config = folder / f"{self.key}.json", folder / f"{self.key}.yaml"
+        trace = self.trace
+        if trace is None and self.rate is not None:
+            trace = folder / f"{self.key}.jsonl"
+            self._write_rows(trace)
+        case.write_text(json.dumps(self.case(trace), indent=1) + "\n")
+        config.write_text(yaml.safe_dump(self.config(trace), sort_keys=False))
+        return case, config
+
+    def case(self, trace: Path | None) -> dict[str, Any]:
+        """In the other engine's field names."""
+        timing = {"type": "fixed", "prefill_ms": 1.0, "decode_ms": 1.0} if self.fixed else {"type": "polynomial"}
+        engine = {
+            "backend": "vllm",
+            "block_size": BLOCK_TOKENS,
+            "num_gpu_blocks": self.blocks,
+            "max_num_seqs": 256,
+            "max_num_batched_tokens": 8192,
+            "timing_model": timing,
+        }
+        traffic: dict[str, Any] = {
+            "kind": "synthetic",
+            "input_tokens": self.prompt_tokens,
+            "output_tokens": self.output_tokens,
+            "request_count": self.count,
+            "concurrency": self.concurrency,
+        }
+        if trace is not None:
+            traffic = {"kind": "trace", "format": "mooncake", "block_size": TRACE_BLOCK_TOKENS, "path": str(trace)}
+        return {
+            "name": self.key,
+            "topology": {"mode": "aggregated", "workers": self.replicas, "router_mode": "round_robin"},
+            "config": {"engine": engine, "dp_size": self.ranks},
+            "traffic": traffic,
+        }
+
+    def config(self, trace: Path | None) -> dict[str, Any]:
+        """The same replay as one of our configurations."""
+        timing = {"type": "fixed", "prefill_ms": 1.0, "decode_ms": 1.0} if self.fixed else {"type": "polynomial"}
+        traffic: dict[str, Any] = {
+            "source": {
+                "type": "synthetic", "input_tokens": self.prompt_tokens, "output_tokens": self.output_tokens
+            },
+            "load": {"type": "concurrency", "concurrency": self.concurrency},
+            "stop": {"requests": self.count},
+        }  # fmt: skip
+        if trace is not None:
+            source = {"type": "trace", "format": "mooncake", "block_size": TRACE_BLOCK_TOKENS, "path": str(trace)}
+            traffic = {"source": source, "load": {"type": "trace_timestamps"}}
+        worker = {
+            "parallelism": {"replicas": self.replicas, "attention_data": self.ranks},
+            "scheduler": {"max_batched_tokens": 8192, "max_sequences": 256, "async_scheduling": False},
+            "kv_cache": {"block_size": BLOCK_TOKENS, "capacity": {"type": "fixed", "blocks": self.blocks}},
+            "timing": timing,
+        }
+        return {
+            "name": self.key,
+            "profile": "parity",
+            "traffic": traffic,
+            "engine": {"backend": "vllm", "workers": {"aggregated": worker}},
+        }
+
+    def _write_rows(self, path: Path) -> None:
+        assert self.count is not None and self.rate is not None
+        arrivals = poisson_arrivals(self.count, self.rate, SEED)
+        with path.open("w") as out:
+            for i, at in enumerate((arrivals - arrivals[0]).tolist()):
+                row = {
+                    # Whole microseconds: exact in both engines' clocks.
+                    "timestamp": round(at / 1e6, 3),
+                    "input_length": self.prompt_tokens,
+                    "output_length": self.output_tokens,
+                    "hash_ids": [i * -(-self.prompt_tokens // TRACE_BLOCK_TOKENS)],
+                }
+                out.write(json.dumps(row) + "\n")
+
+
+def workloads(mooncake: Path | None, *, scale: float = 1.0) -> dict[str, Workload]:
+    """All workloads by key.
+
+    Args:
+        mooncake: the public Mooncake conversation trace; without it there is no workload h.
+        scale: share of the requests, for trying the benchmark itself.
+    """
+
+    def n(count: int) -> int:
+        return max(1, round(count * scale))
+
+    def overload(key: str, title: str, target: Target, blocks: int = BLOCKS) -> Workload:
+        return Workload(key, title, target, blocks=blocks, rate=400.0, count=n(20_000), prompt_tokens=512)
+
+    listed = [
+        Workload("a", f"fixed 1 ms + 1 ms, {n(262_144):,} × (1,024 in, 128 out), concurrency 256",
+                 Target(60, summary_only=6, with_tables=4, rss_mib=None),
+                 fixed=True, count=n(262_144), concurrency=256),
+        Workload("b", f"polynomial, {n(65_536):,} × (1,024, 128), concurrency 64",
+                 Target(25, summary_only=1.5), count=n(65_536), concurrency=64),
+        Workload("e", f"2 workers × 8 attention-DP ranks, polynomial, {n(32_768):,} × (1,024, 128), concurrency 128",
+                 Target(10), count=n(32_768), concurrency=128, replicas=2, ranks=8),
+        overload("g", f"open-loop overload, Poisson 400/s, polynomial, {n(20_000):,} × (512, 128)", Target(10)),
+        overload("g1600", "g with 1,600 blocks: preemptions in most passes", Target(5), blocks=1_600),
+    ]  # fmt: skip
+    if mooncake is not None:
+        listed.append(
+            Workload(
+                "h",
+                "Mooncake conversation trace, whole, polynomial, prefix caching",
+                Target(5, rss_mib=None),
+                trace=mooncake.resolve(),
+            )
+        )
+    return {workload.key: workload for workload in listed}
