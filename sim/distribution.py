@@ -16,7 +16,7 @@ import numpy as np
 PERCENTILES = {"median": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99}
 
 # Samples are cut into limbs so small that a chunk of products, added as doubles, stays below 2**53 and is exact.
-_CHUNK = 1 << 15  # short enough to stay in the processor's cache
+_CHUNK = 1 << 13  # fits the processor's cache, and is too short for BLAS to start threads on
 _INT_LIMB = 15
 _FLOAT_LIMB = 24
 _BUCKET_BITS = 13  # of the first look at a percentile
