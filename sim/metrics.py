@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,11 @@ from sim.distribution import (
     of_weighted_rates,
     rank,
 )
+from sim.goodput import Limits, Sla, is_good
 from sim.result import COMPLETED, REJECTED, REQUESTS, Columns, Outcome, Sink
 from sim.spec import EngineSpec
+
+__all__ = ["Limits", "Metrics", "Sla", "Tap", "compute", "metric_rows", "steady_window", "summary"]
 
 MS = 1_000_000  # ns
 
@@ -32,36 +35,6 @@ LATENCIES = {
 }
 
 Row = tuple[str, str, str, float | None, str, int]
-
-
-class Limits(Protocol):
-    """Latency limits of a good request, ms, inclusive; None is no limit. The configuration's `sla` section is one."""
-
-    @property
-    def ttft_ms(self) -> float | None: ...
-    @property
-    def itl_ms(self) -> float | None: ...
-    @property
-    def e2e_ms(self) -> float | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Sla:
-    """TTFT and/or mean ITL, or E2E alone. Rules MR-9, MR-10."""
-
-    ttft_ms: float | None = None
-    itl_ms: float | None = None
-    e2e_ms: float | None = None
-
-    def __post_init__(self) -> None:
-        given = {name: value for name in ("ttft_ms", "itl_ms", "e2e_ms") if (value := getattr(self, name)) is not None}
-        if not given:
-            raise ValueError("sla: name at least one of ttft_ms, itl_ms or e2e_ms")
-        if self.e2e_ms is not None and len(given) > 1:
-            raise ValueError("sla: e2e_ms excludes ttft_ms and itl_ms; keep one kind of limit")
-        for name, value in given.items():
-            if not 0 < value < float("inf"):
-                raise ValueError(f"sla.{name}={value}: must be positive and finite")
 
 
 class Gaps(NamedTuple):
@@ -348,22 +321,6 @@ def committed_prefill_tokens(chunks: Columns) -> int:
     A resumed request whose prompt is still cached computes generated tokens only; the reference does not count those.
     """
     return int(chunks["n_tokens"].sum(where=chunks["prompt_tokens"] > 0))
-
-
-def is_good(requests: Columns, completed: np.ndarray, sla: Limits) -> np.ndarray:
-    """Which completed requests met every limit. Whole nanoseconds, so a request exactly on a limit is good."""
-    first, last = requests["first_token_ns"], requests["last_token_ns"]
-    arrival, made = requests["arrival_ns"], requests["output_tokens"]
-    good = completed.copy()
-    if sla.e2e_ms is not None:
-        # A request without a token ends with its prefill.
-        return good & (np.where(made > 0, last, requests["end_ns"]) - arrival <= round(sla.e2e_ms * MS))
-    good &= made > 0
-    if sla.ttft_ms is not None:
-        good &= first - arrival <= round(sla.ttft_ms * MS)
-    if sla.itl_ms is not None:
-        good &= last - first <= round(sla.itl_ms * MS) * np.maximum(made - 1, 0)
-    return good
 
 
 def _scope(
