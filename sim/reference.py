@@ -111,6 +111,7 @@ class Pool:
                 self.free -= 1
             else:
                 gone, _ = self.cached.popitem(last=False)
+                assert gone.identity is not None, "only hashed blocks are cached"
                 siblings = self.copies[gone.identity]
                 siblings.remove(gone)
                 if not siblings:
@@ -586,7 +587,7 @@ class Tables:
 
     def _token(self, request: Request, position: int) -> tuple[int, int]:
         load, r = self.load, request.index
-        if load.hash_offsets is not None:
+        if load.hash_offsets is not None and load.hash_ids is not None:
             place = position // load.hash_block_tokens
             described = request.prompt if load.hashed_tokens is None else int(load.hashed_tokens[r])
             if position < described and place < load.hash_offsets[r + 1] - load.hash_offsets[r]:
@@ -683,11 +684,11 @@ class Source:
         """The next request that arrives at `now`, stamped; None when nobody is due."""
         load, open_loop = self.load, self.load.concurrency is None
         first = int(load.arrival_ns[self.firsts[0]]) if self.firsts and open_loop else None
-        if self.turns and self.turns[0][0] <= now and (first is None or self.turns[0] < (first, self.firsts[0])):
+        if self.turns and self.turns[0][0] <= now and (first is None or self.turns[0][0] < first):
             when, index = heapq.heappop(self.turns)
         elif open_loop and first is not None and first <= now:
             when, index = first, self.firsts.popleft()
-        elif not open_loop and self.firsts and self.in_flight < load.concurrency:
+        elif load.concurrency is not None and self.firsts and self.in_flight < load.concurrency:
             when, index = now, self.firsts.popleft()  # 2.2: the arrival is the moment a slot is free
             self.in_flight += 1
         else:
@@ -738,8 +739,8 @@ def replay(spec: EngineSpec, workload: Workload, sink: Sink) -> Outcome:
             for group in groups:
                 if group.end == now:
                     moved = True
-                    for request in group.finish(now):
-                        source.ended(request, now)
+                    for ended in group.finish(now):
+                        source.ended(ended, now)
             while (request := source.due(now)) is not None:
                 moved = True
                 worker = next_worker

@@ -38,7 +38,7 @@ def compile_timing(spec: EngineSpec) -> Prices:
     prefill_ratio = spec.speedup_ratio or 1.0
     decode_ratio = spec.speedup_ratio * spec.decode_speedup_ratio or 1.0
     none, prefill_ms, decode_ms, kind = np.zeros(2), 0.0, 0.0, POLYNOMIAL
-    axes = (none, none, none, none, np.zeros((2, 2)))
+    axes: tuple[np.ndarray, ...] = (none, none, none, none, np.zeros((2, 2)))
     if isinstance(timing, FixedTiming):
         kind, prefill_ms, decode_ms = FIXED, timing.prefill_ms, timing.decode_ms
     elif isinstance(timing, FlatTiming):

@@ -42,7 +42,8 @@ class EvidenceCounter:
         key = cell * 2 + outside
         if (key == key[0]).all():
             # One cell is the rule for models without a grid; skip the sort.
-            groups, starts, order = key[:1], np.array([0]), slice(None)
+            groups, starts = key[:1], np.array([0])
+            order: slice | np.ndarray = slice(None)
         else:
             order = np.argsort(key, kind="stable")
             groups, starts = np.unique(key[order], return_index=True)

@@ -116,6 +116,7 @@ class PlainPricer:
             return 0.0, -1
         if self.timing.kind == "polynomial":
             return 4.209989e-7 * t * t + 1.518344e-2 * t + 16.50142, -1
+        assert isinstance(self.timing, TableTiming)
         i = segment(self.prefill_axis, t)
         x0, x1 = self.prefill_axis[i], self.prefill_axis[i + 1]
         y0, y1 = float(self.timing.prefill_ms[i]), float(self.timing.prefill_ms[i + 1])
@@ -127,6 +128,7 @@ class PlainPricer:
         if self.timing.kind == "polynomial":
             u = min(1.0, work.decode_kv / self.pool_tokens)
             return max(1.0, -25.74 * u * u + 54.01 * u + 5.74), -1
+        assert isinstance(self.timing, TableTiming)
         kv, context = float(work.decode_kv), float(work.decode_kv // work.n_decode)
         i, j = segment(self.kv_axis, kv), segment(self.context_axis, context)
         a = (kv - self.kv_axis[i]) / (self.kv_axis[i + 1] - self.kv_axis[i])
