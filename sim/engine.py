@@ -47,7 +47,7 @@ def replay(
     shared = share(workload, spec.block_tokens, caching=spec.prefix_caching)
     config, inputs = config_of(spec, workload), inputs_of(workload, shared)
     # A worker may write this many rows of one kind between two looks at the logs.
-    rows = spec.dp * (4 * spec.max_num_seqs + 8)
+    rows = spec.dp * (4 * config.seqs + 8)
     state, prices = allocate(spec, workload, shared, config, rows), compile_timing(spec)
     collector = Collector(spec, workload, state, sink)
     while True:

@@ -185,28 +185,29 @@ def run(cfg, inp, st, prices, rows, patience):
     while True:
         now = g[S.NOW]
         while True:
-            moved = False
-            while g[S.N_HEAP] > 0 and heap[0, 0] == now:
+            if g[S.STARTING] == 0:
+                while g[S.N_HEAP] > 0 and heap[0, 0] == now:
+                    if _is_full(st, rows):
+                        return S.DRAIN
+                    worker = heap[0, 1]
+                    heap_pop(heap, g[S.N_HEAP])
+                    g[S.N_HEAP] -= 1
+                    _finish(cfg, inp, st, worker, now)
+                release_arrivals(cfg, inp, st, now)
+            # A call that was interrupted among the starts of this instant must not end passes before they are all made.
+            g[S.STARTING] = 1
+            for i in range(g[S.N_STARTED], g[S.N_DIRTY]):
                 if _is_full(st, rows):
+                    g[S.N_STARTED] = i
                     return S.DRAIN
-                worker = heap[0, 1]
-                heap_pop(heap, g[S.N_HEAP])
-                g[S.N_HEAP] -= 1
-                _finish(cfg, inp, st, worker, now)
-                moved = True
-            release_arrivals(cfg, inp, st, now)
-            while g[S.N_DIRTY] > 0:
-                if _is_full(st, rows):
-                    return S.DRAIN
-                g[S.N_DIRTY] -= 1
-                worker = st.dirty[g[S.N_DIRTY]]
+                worker = st.dirty[i]
                 st.w[worker, S.DIRTY] = 0
                 if st.w[worker, S.GROUP_END] < 0:
                     status = _start(cfg, inp, st, prices, worker, now)
                     if status != S.FINISHED:
                         return status
-                    moved = True
-            if not moved or (g[S.N_HEAP] == 0 or heap[0, 0] > now):
+            g[S.STARTING] = g[S.N_STARTED] = g[S.N_DIRTY] = 0
+            if g[S.N_HEAP] == 0 or heap[0, 0] > now:
                 break
         upcoming = next_arrival(cfg, inp, st)
         if g[S.N_HEAP] > 0:

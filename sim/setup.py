@@ -75,7 +75,7 @@ def config_of(spec: EngineSpec, load: Workload) -> Config:
         dp=spec.dp,
         bs=spec.block_tokens,
         blocks=spec.blocks,
-        seqs=spec.max_num_seqs,
+        seqs=min(spec.max_num_seqs, max(1, len(load))),
         budget=spec.max_batched_tokens,
         limit=spec.max_model_len or 0,
         caching=int(spec.prefix_caching),
@@ -110,6 +110,8 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, r
         rows: rows a worker may write to a log between two looks at it; logs hold at least twice that.
     """
     rows = max(LOG_ROWS, 2 * rows) + LOG_PAD
+    # Rows of passes in flight, two batches a rank, stay in their logs when these are emptied.
+    kept = 2 * spec.ranks * config.seqs
     n, ranks = len(load), spec.ranks
     fresh = np.zeros(S.Q_WIDTH, np.int32)
     fresh[list(EMPTY_LINKS)] = -1
@@ -154,7 +156,7 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, r
         g=g,
         nd=nd,
         b=np.zeros((ranks, 2, S.B_WIDTH), np.int64),
-        s=np.zeros((2 * spec.max_num_seqs + 8, S.S_WIDTH), np.int64),
+        s=np.zeros((2 * config.seqs + 8, S.S_WIDTH), np.int64),
         calendar=np.full((ranks, buckets, 2), -1, np.int32),
         growth=_growth(ranks, spec.block_tokens),
         copies=np.full((ranks, max(1, shared.n_identities), 2), -1, np.int32),
@@ -163,9 +165,9 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, r
         turns=np.zeros((sessions + 1, 2), np.int64),
         dirty=np.zeros(spec.workers + 1, np.int32),
         passes=np.empty((len(PASSES) - 1, rows), np.int64),
-        spans=np.empty((7, rows), np.int64),
+        spans=np.empty((7, rows + kept), np.int64),
         admissions=np.empty((len(ADMISSIONS) - 1, rows), np.int64),
-        chunks=np.empty((len(CHUNKS) - 1, rows), np.int64),
+        chunks=np.empty((len(CHUNKS) - 1, rows + kept), np.int64),
         pressure=np.empty((len(PRESSURE) - 1, rows), np.int64),
     )
 

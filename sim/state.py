@@ -117,8 +117,8 @@ W_WIDTH = 8
     N_CHUNKS_LOG,
     N_PRESSURE_LOG,
     PEAK_ACTIVE,
-    STOPPED,
-    PHASE,  # where a resumed call goes on
+    STARTING,  # passes of this instant have ended, its starts are not all made
+    N_STARTED,  # of the dirty workers
     BLAME_RANK,
     BLAME_REQUEST,
     TOTAL_PASSES,
@@ -243,7 +243,7 @@ class State(NamedTuple):
     lease: np.ndarray  # int32, parallel to Inputs.chain: node held for each shared block
     heap: np.ndarray  # int64 (workers, 2): group end, worker
     turns: np.ndarray  # int64 (sessions, 2): ready, request
-    dirty: np.ndarray  # int32 (workers,): workers that may start something now
+    dirty: np.ndarray  # int32 (workers,): workers that may start something now, in order
     passes: np.ndarray  # logs, int64 (columns, capacity)
     spans: np.ndarray
     admissions: np.ndarray
