@@ -1,14 +1,14 @@
 """Random small worlds: a deployment and its requests, made to collide.
 
-`small` and `deep` take any source of random choices: `random.Random(seed)` for a sweep, hypothesis' own for a world that
+A family takes any source of random choices: `random.Random(seed)` for a sweep, hypothesis' own for a world that
 shrinks. Times are multiples of a quarter of a millisecond, so that arrivals, pass ends and time caps often coincide.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -45,50 +45,71 @@ def _call(value: Any) -> str:
 
 
 def small(rng: random.Random) -> World:
-    """Up to 14 requests: every option of the engine, alone and together."""
-    n = rng.randint(1, 14)
-    most_prompt, most_output = rng.choice([4, 24, 40]), rng.choice([1, 6, 14, 30])
+    """Up to 16 requests: every option of the engine, alone and together."""
+    n = rng.choice([rng.randint(1, 6), rng.randint(4, 16)])
+    most_prompt, most_output = rng.choice([4, 12, 24, 40]), rng.choice([1, 6, 14, 30, 30])
     block_tokens, seqs = rng.choice([1, 2, 3, 4, 8]), rng.randint(1, 7)
     return _world(rng, n, most_prompt, most_output, block_tokens, seqs, sharing=_groups if rng.random() < 0.6 else _tree)
+
+
+def squeezed(rng: random.Random) -> World:
+    """Many short prompts with long answers on one rank: budget, slots and pool all fall short, pass after pass."""
+    n, seqs, block_tokens = rng.randint(4, 16), rng.randint(3, 8), rng.choice([1, 2, 3, 4])
+    made = _world(rng, n, rng.choice([4, 12]), rng.choice([6, 14, 30]), block_tokens, seqs, sharing=_groups)
+    need = _longest(made.load.prompt_tokens + made.load.output_tokens, block_tokens)
+    profile = rng.choice(["vllm", "parity", "parity"])
+    spec = replace(
+        made.spec,
+        profile=profile,
+        workers=1,
+        dp=1,
+        blocks=need + rng.randint(0, 3),
+        max_batched_tokens=rng.choice([seqs, seqs, 8, 16]) if profile == "vllm" else rng.choice([1, 2, 3, 5, 8, 16]),
+        max_model_len=None,
+        preemption=rng.choice(["fifo", "lifo"]) if profile == "parity" else "lifo",
+        boundary_arrivals=rng.choice(["before", "after"]),
+    )
+    return World(_allowed(spec), replace(made.load, pinned_rank=None))
 
 
 def deep(rng: random.Random) -> World:
     """30 to 80 requests in a tight pool, with prefixes that branch and are prompted again with their answers."""
     n = rng.randint(30, 80)
-    most_prompt, most_output = rng.choice([12, 60, 120]), rng.choice([8, 30, 70])
+    most_prompt, most_output = rng.choice([12, 60, 120]), rng.choice([8, 40, 70])
     block_tokens, seqs = rng.choice([1, 2, 4, 5, 8, 16]), rng.randint(2, 24)
     return _world(rng, n, most_prompt, most_output, block_tokens, seqs, sharing=_tree if rng.random() < 0.8 else _groups)
 
 
-FAMILIES: dict[str, Callable[[random.Random], World]] = {"small": small, "deep": deep}
+FAMILIES: dict[str, Callable[[random.Random], World]] = {"small": small, "squeezed": squeezed, "deep": deep}
 
 
-def world(family: str, seed: int) -> World:
+# A deep world takes ten times as long as the others.
+MIX = ("small", "squeezed", "small", "squeezed", "small", "squeezed", "small", "squeezed", "small", "deep")
+
+
+def world(seed: int, family: str = "mixed") -> World:
     """The world of a seed, the same for ever as long as this file is."""
+    family = MIX[seed % len(MIX)] if family == "mixed" else family
     return FAMILIES[family](random.Random(f"{family} {seed}"))
 
 
 def _world(rng, n, most_prompt, most_output, block_tokens, seqs, *, sharing) -> World:
     prompts = [rng.randint(1, most_prompt) for _ in range(n)]
-    fewest = 0 if rng.random() < 0.25 else 1
-    outputs = [rng.randint(fewest, most_output) for _ in range(n)]
-    profile = rng.choice(["vllm", "vllm", "parity"])
+    fewest = 0 if rng.random() < 0.3 else 1
+    outputs = [rng.choice([fewest, rng.randint(fewest, most_output), rng.randint(1, most_output)]) for _ in range(n)]
+    profile = rng.choice(["vllm", "vllm", "vllm", "parity", "parity"])
     chunked = rng.random() < 0.8
     budget = rng.choice([1, 2, 3, 5, 8, 16, 32, 64])
-    if profile == "vllm":
-        budget = max(budget, seqs)
-    if not chunked and rng.random() < 0.7:
+    if not chunked and rng.random() < 0.6:
         budget = max(budget, most_prompt + most_output)
-    need = max(-(-(p + o) // block_tokens) for p, o in zip(prompts, outputs))
-    blocks = need + rng.randint(0, 2 * need)
+    need = _longest([p + o for p, o in zip(prompts, outputs)], block_tokens)
+    blocks = rng.choice([need, need, need + rng.randint(0, need // 2), need + rng.randint(0, 2 * need), 10 * need + 50])
     if rng.random() < 0.1:
-        blocks = max(1, need - 1)  # somebody outgrows the pool
-    elif rng.random() < 0.2:
-        blocks = 10 * need + 50
+        blocks = max(1, need - rng.choice([1, need // 2]))  # somebody outgrows the pool
     timing = _timing(rng)
     # Long passes get arrivals that are as far apart.
     unit = QUARTER_MS * (rng.choice([8, 40]) if isinstance(timing, PolynomialTiming) else 1)
-    workers, dp = rng.choice([1, 1, 1, 2, 3]), rng.choice([1, 1, 1, 2, 3])
+    workers, dp = rng.choice([1, 1, 1, 1, 2, 3]), rng.choice([1, 1, 1, 2, 3])
     load = {
         "arrival_ns": _arrivals(rng, n, unit),
         "prompt_tokens": np.array(prompts, np.int64),
@@ -116,16 +137,28 @@ def _world(rng, n, most_prompt, most_output, block_tokens, seqs, *, sharing) -> 
         prefix_caching=rng.random() < 0.8,
         chunked_prefill=chunked,
         async_scheduling=rng.random() < 0.5,
-        preemption="fifo" if profile == "parity" and rng.random() < 0.3 else "lifo",
+        preemption=rng.choice(["lifo", "lifo", "fifo"]),
         prefill_schedule_interval=rng.choice([1, 1, 2, 3, 4]),
-        watermark=rng.choice([0.0, 0.0, 0.0, 0.1, 0.3]) if profile == "vllm" else 0.0,
+        watermark=rng.choice([0.0, 0.0, 0.0, 0.1, 0.3]),
         reserve_full_isl=rng.random() < 0.8,
         boundary_arrivals=rng.choice([None, None, "before", "after"]),
         speedup_ratio=rng.choice([1.0, 1.0, 1.0, 2.0, 1.7, 0.0]),
         decode_speedup_ratio=rng.choice([1.0, 1.0, 1.0, 2.5, 0.0]),
         stop_ns=rng.randint(0, 160) * unit if rng.random() < 0.25 else None,
     )
-    return World(spec, Workload(**load))
+    return World(_allowed(spec), Workload(**load))
+
+
+def _longest(tokens: Iterable[int], block_tokens: int) -> int:
+    """Blocks of the longest request."""
+    return -(-int(max(tokens)) // block_tokens)
+
+
+def _allowed(spec: EngineSpec) -> EngineSpec:
+    """vLLM refuses a budget below the batch."""
+    if spec.profile == "parity":
+        return replace(spec, watermark=0.0)
+    return replace(spec, max_batched_tokens=max(spec.max_batched_tokens, spec.max_num_seqs), preemption="lifo")
 
 
 def _timing(rng: random.Random) -> Timing:
@@ -148,7 +181,7 @@ def _timing(rng: random.Random) -> Timing:
 
 
 def _arrivals(rng: random.Random, n: int, unit: int) -> np.ndarray:
-    pace, now, times = rng.choice([0, 0, 1, 2, 4]), 0, []
+    pace, now, times = rng.choice([0, 0, 1, 2, 4, 4]), 0, []
     for _ in range(n):
         now += rng.choice([0, 0, 1, 1, 2, 5, 20]) * pace * unit + rng.choice([0, 0, 0, unit, 1])
         times.append(now)
