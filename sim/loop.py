@@ -37,20 +37,20 @@ def _fill(cfg, inp, st, prices, k, now, wave):
     rank = st.r
     choices, idle_choices = 0, 0
     while True:
-        busy = (
-            rank[k, S.RUN_N] > 0
-            or rank[k, S.WAIT_N] > 0
-            or rank[k, S.QUEUE_N] > 0
-            or (cfg.depth == 2 and rank[k, S.ENDED] > 0)
-        )
+        # A request that just ended keeps the engine awake for one empty step.
+        ended = rank[k, S.ENDED] > 0
+        busy = rank[k, S.RUN_N] > 0 or rank[k, S.WAIT_N] > 0 or rank[k, S.QUEUE_N] > 0 or ended
         # Rule 9 of the asynchronous rules: a tie is read unless this is the first choice after a pass end.
         read = _read_inbox(st, k, now, cfg.reads_ties or choices > 0 or not busy)
         if cfg.depth == 1 and choices > 0 and not read:
             return S.FINISHED, False
-        has = rank[k, S.RUN_N] > 0 or rank[k, S.WAIT_N] > 0 or (cfg.depth == 2 and rank[k, S.ENDED] > 0)
-        if not has and rank[k, S.QUEUE_N] == 0:
-            return S.FINISHED, False
+        has = rank[k, S.RUN_N] > 0 or rank[k, S.WAIT_N] > 0 or (cfg.depth == 2 and ended)
         choices += 1
+        if not has and rank[k, S.QUEUE_N] == 0:
+            if not ended:
+                return S.FINISHED, False
+            rank[k, S.ENDED] = 0
+            continue
         if has:
             slot, ahead = rank[k, S.QUEUE_HEAD], 0
             if rank[k, S.QUEUE_N] > 0:

@@ -228,7 +228,11 @@ class Rank:
         """Choose until a batch is ready to run, or nothing can be. True if the rank has something to run or to
         report."""
         if self.depth == 1:
-            self.read_inbox(now, self.reads_ties or not (self.running or self.waiting))
+            # A request that just ended keeps the engine awake for one empty step, after which ties are read.
+            self.read_inbox(now, self.reads_ties or not (self.running or self.waiting or self.ended_since_choice))
+            if not (self.running or self.waiting):
+                self.ended_since_choice = False
+                self.read_inbox(now, True)
             if not (self.running or self.waiting):
                 return False
             batch = self.choose(now, wave)

@@ -53,6 +53,9 @@ def random_case(mode: str, seed: int) -> dict[str, Any]:
         case["concurrency"] = r.randint(1, 40 if crowd else 4)
     elif not mode.endswith("async") and r.random() < 0.2:
         case["dp_size"], case["prefill_schedule_interval"] = 2, r.randint(2, 5)
+        # The recorded counter also counts steps taken in vain, which happen only when ties are read late; a real group
+        # would run dummy batches there, so there is nothing to agree with.
+        case.pop("boundary_arrivals", None)
     return case
 
 
