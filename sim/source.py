@@ -14,7 +14,12 @@ def mark_dirty(st, worker):
     """The worker may be able to start something at this instant."""
     if st.w[worker, S.DIRTY] == 0:
         st.w[worker, S.DIRTY] = 1
-        st.dirty[st.g[S.N_DIRTY]] = worker
+        # Workers start in order. They are mostly marked in order, too, so little is moved here.
+        place = st.g[S.N_DIRTY]
+        while place > 0 and st.dirty[place - 1] > worker:
+            st.dirty[place] = st.dirty[place - 1]
+            place -= 1
+        st.dirty[place] = worker
         st.g[S.N_DIRTY] += 1
 
 
@@ -92,8 +97,8 @@ def release_arrivals(cfg, inp, st, now):
                 first, when = inp.firsts[g[S.NEXT_FIRST]], now
         if g[S.N_TURNS] > 0 and st.turns[0, 0] <= now:
             turn_when, turn = st.turns[0, 0], st.turns[0, 1]
-            # In a closed loop a turn that is due goes before a new request; else the earlier one, then source order.
-            if cfg.concurrency > 0 or turn_when < when or (turn_when == when and turn < first):
+            # Of two that arrive at one instant, a later turn goes after a first one; in a closed loop, before it.
+            if cfg.concurrency > 0 or turn_when < when:
                 heap_pop(st.turns, g[S.N_TURNS])
                 g[S.N_TURNS] -= 1
                 _place(cfg, inp, st, turn, turn_when, now)
