@@ -154,6 +154,37 @@ def test_2_2_a_session_holds_its_slot_while_it_thinks(engine, profile):
 
 
 @in_both_profiles
+def test_2_1_a_later_turn_goes_after_a_first_one_that_arrives_with_it(engine, profile):
+    """
+    ms      0         10        20        30
+    A       |pre      |  thinks |                 one slot; A's second turn is due when B arrives
+    B                           |pre      |       B first, as recorded
+    A2                                    |pre
+    """
+    asks = {"A": Ask(8, 1, session=0), "A2": Ask(8, 1, session=0, delay=10), "B": Ask(8, 1, at=20)}
+    got = replay(engine, asks, profile=profile, timing=fixed(10, 10), max_num_seqs=1)
+    assert (got.admitted("B"), got.admitted("A2")) == (20, 30)
+
+
+@in_both_profiles
+def test_2_2_in_a_closed_loop_a_turn_that_is_due_goes_before_a_new_request(engine, profile):
+    """
+    ms      0         10        20
+    A       |pre      |  thinks |A2     two slots; B ends when A's second turn is due
+    B       |pre      |dec      |
+    C                           |       takes B's slot, behind A2
+    """
+    asks = {
+        "A": Ask(8, 1, session=0),
+        "A2": Ask(8, 1, session=0, delay=10),
+        "B": Ask(8, 2, session=1),
+        "C": Ask(8, 1, session=2),
+    }
+    got = replay(engine, asks, profile=profile, timing=fixed(10, 10), concurrency=2)
+    assert [list(p) for p in got.scheduled()] == [["A", "B"], ["B"], ["A2", "C"]]
+
+
+@in_both_profiles
 def test_2_4_round_robin_over_workers_then_over_their_ranks(engine, profile):
     """2 workers of 2 ranks: w0r0, w1r0, w0r1, w1r1, and again."""
     asks = {f"r{i}": Ask(4, 1) for i in range(6)}
