@@ -12,7 +12,7 @@ from benchmarks.machine import describe
 from benchmarks.process import TRACEMILL, run
 from benchmarks.report import report
 from benchmarks.rounds import compare
-from benchmarks.workloads import workloads
+from benchmarks.workloads import Workload, workloads
 
 SECTIONS = ("engines", "growth", "startup", "large")
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -64,17 +64,21 @@ def main(
 
     Sections and workloads that are not asked for stay as they are in the output folder.
     """
+    chosen, notes = _chosen(peer_python, mooncake, only, quick)
     results = _earlier(output)
     if sections != ("report",):
         run([*TRACEMILL, "warmup"])  # compiling is measured by itself
     for section in SECTIONS:
         if section not in (sections or SECTIONS):
             continue
-        taken = {"machine": describe()}
+        taken = {"machine": describe(), "quick": quick}
         if section == "engines":
             kept = results.get("engines", {}).get("workloads", {}) if only else {}
-            measured = _engines(peer_python, mooncake, rounds, only, quick)
-            results[section] = {**taken, **measured, "workloads": {**kept, **measured["workloads"]}}
+            for note in notes:
+                _say(note)
+            peer = None if peer_python is None else peer_python.absolute()  # resolving would leave its environment
+            measured = {key: compare(work, rounds=rounds, peer_python=peer, say=_say) for key, work in chosen.items()}
+            results[section] = {**taken, "notes": notes, "workloads": {**kept, **measured}}
         elif section == "growth":
             from benchmarks.growth import growth
 
@@ -92,9 +96,10 @@ def main(
     click.echo(f"{output / 'RESULTS.md'}")
 
 
-def _engines(
-    peer_python: Path | None, mooncake: Path | None, rounds: int, only: str | None, quick: bool
-) -> dict[str, Any]:
+def _chosen(
+    peer_python: Path | None, mooncake: Path | None, only: str | None, quick: bool
+) -> tuple[dict[str, Workload], list[str]]:
+    """Workloads to compare, and what cannot be compared and why."""
     notes = []
     if peer_python is None:
         notes.append("The other engine was not measured: --peer-python was not given.")
@@ -104,17 +109,13 @@ def _engines(
         notes.append("Workload h was left out: --mooncake was not given.")
     elif not mooncake.exists():
         raise click.BadParameter(f"{mooncake} does not exist", param_hint="--mooncake")
-    for note in notes:
-        _say(note)
     chosen = workloads(mooncake, scale=0.01 if quick else 1.0)
     if only is not None:
         wanted = only.split(",")
         if unknown := sorted(set(wanted) - set(chosen)):
             raise click.BadParameter(f"{', '.join(unknown)}; there are {', '.join(chosen)}", param_hint="--only")
         chosen = {key: chosen[key] for key in wanted}
-    peer = None if peer_python is None else peer_python.absolute()  # resolving would leave its environment
-    measured = {key: compare(work, rounds=rounds, peer_python=peer, say=_say) for key, work in chosen.items()}
-    return {"notes": notes, "quick": quick, "workloads": measured}
+    return chosen, notes
 
 
 def _earlier(output: Path) -> dict[str, Any]:

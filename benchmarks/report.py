@@ -25,7 +25,11 @@ def report(results: dict[str, Any]) -> str:
     parts = ["# Benchmark results\n\n" + _INTRO]
     for name, write in (("engines", _engines), ("growth", _growth), ("startup", _startup), ("large", _large)):
         if name in results:
-            parts += [write(results[name]), _taken(results[name]["machine"])]
+            tried = "**Only tried, on a fraction of the work: no figure here means anything.**\n\n"
+            parts += [
+                write(results[name]),
+                (tried if results[name]["quick"] else "") + _taken(results[name]["machine"]),
+            ]
     return "\n".join([*parts, REPEAT])
 
 
@@ -68,8 +72,6 @@ def _engines(section: dict[str, Any]) -> str:
     rounds = max(w["rounds"] for w in found.values())
     text = ["## Both engines, turn about\n"]
     text += [f"{note}\n" for note in section["notes"]]
-    if section["quick"]:
-        text.append("**Tried with a hundredth of the requests: no figure below means anything.**\n")
     text.append("\n".join(f"- **{key}**: {w['title']}" for key, w in found.items()) + "\n")
     text.append(
         f"Up to {rounds} rounds of: ours, ours with every table written to disk, peer, ours again; a fresh process "
