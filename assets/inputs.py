@@ -79,10 +79,16 @@ def _from_trace(
         base / source.file,
         format=source.format,
         block_tokens=source.block_size,
+        cut_tokens=spec.block_tokens,
+        columns=None if source.columns is None else source.columns.model_dump(exclude_none=True),
+        time_unit=source.time_unit or "ms",
+        nested_basis=source.nested_timestamp_basis or "auto",
+        strict=source.strict,
         needs_timestamps=isinstance(load, kinds.TraceTimestamps),
         needs_output=config.zero_output == "quarantine",
         progress=progress,
     )
+    _insist_on_sessions(trace)
     _insist_on_output(config, trace)
     _insist_on_ranks(spec, trace)
     n = min(len(trace), config.traffic.count or len(trace))
@@ -94,21 +100,9 @@ def _from_trace(
     else:
         _insist_on_unit(load, trace)
         arrival_ns = _spread(_arrivals(config, int(first.sum())), first)
-    offsets = None if trace.hash_offsets is None else trace.hash_offsets[: n + 1]
-    workload = Workload(
-        arrival_ns=arrival_ns,
-        prompt_tokens=trace.prompt_tokens[:n],
-        output_tokens=trace.output_tokens[:n],
-        hash_offsets=offsets,
-        hash_ids=None if trace.hash_ids is None or offsets is None else trace.hash_ids[: offsets[-1]],
-        hash_block_tokens=trace.hash_block_tokens,
-        session=None if trace.session is None else trace.session[:n],
-        delay_ns=delay_ns,
-        pinned_rank=None if trace.pinned_rank is None else trace.pinned_rank[:n],
-        concurrency=_slots(load),
-    )
+    workload = workload_of(trace, n, arrival_ns=arrival_ns, delay_ns=delay_ns, concurrency=_slots(load))
     prefix = "unknown: the trace says nothing about it"
-    if offsets is not None:
+    if trace.hash_ids is not None:
         prefix = f"hash ids of {trace.hash_block_tokens} tokens in the trace"
     lineage = {"arrivals": _origin(load), "lengths": "the trace", "prefixes": prefix}
     session_id = trace.session_id
@@ -124,6 +118,26 @@ def _from_trace(
         provenance={**trace.provenance, "path": source.file, "replayed": n, "lineage": lineage},
         warnings=config.warnings + trace.warnings,
         trace=trace,
+    )
+
+
+def workload_of(
+    trace: Trace, n: int, *, arrival_ns: np.ndarray, delay_ns: np.ndarray | None, concurrency: int | None
+) -> Workload:
+    """The first n rows of a trace as the engine takes them, with arrivals and think times of the load."""
+    offsets = None if trace.hash_offsets is None else trace.hash_offsets[: n + 1]
+    return Workload(
+        arrival_ns=arrival_ns,
+        prompt_tokens=trace.prompt_tokens[:n],
+        output_tokens=trace.output_tokens[:n],
+        hash_offsets=offsets,
+        hash_ids=None if trace.hash_ids is None or offsets is None else trace.hash_ids[: offsets[-1]],
+        hash_block_tokens=trace.hash_block_tokens,
+        hashed_tokens=None if trace.hashed_tokens is None else trace.hashed_tokens[:n],
+        session=None if trace.session is None else trace.session[:n],
+        delay_ns=delay_ns,
+        pinned_rank=None if trace.pinned_rank is None else trace.pinned_rank[:n],
+        concurrency=concurrency,
     )
 
 
@@ -236,6 +250,14 @@ def _divided(ns: np.ndarray, speedup: float, path: str) -> np.ndarray:
     if len(faster) and not faster.max() < LAST_NS:
         raise TraceError(f"{path}: with traffic.load.speedup={speedup:g} it would not end within {LAST_NS} ns")
     return np.rint(faster).astype(np.int64)
+
+
+def _insist_on_sessions(trace: Trace) -> None:
+    if trace.needs:
+        raise TraceError(
+            f"{trace.path}: can be looked at (tracemill validate) but not replayed yet: it has "
+            f"{', and '.join(trace.needs)}, where the engine knows only turns that follow one another"
+        )
 
 
 def _insist_on_output(config: RunConfig, trace: Trace) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -158,7 +159,7 @@ def _workload(traffic: Mapping[str, Any], engine_block_tokens: int, base: Path) 
         return _synthetic(traffic, engine_block_tokens)
     trace_format = traffic.get("format", "mooncake")
     if trace_format != "mooncake":
-        raise Unsupported("trace formats", f"traffic.format={trace_format!r}")
+        return _other_format(traffic, trace_format, engine_block_tokens)
     for name in ("trace_shared_prefix_ratio", "trace_num_prefix_groups", "agentic_lanes", "execution_model"):
         if traffic.get(name) is not None:
             raise Unsupported("trace shaping", f"traffic.{name}={traffic[name]!r}")
@@ -167,6 +168,41 @@ def _workload(traffic: Mapping[str, Any], engine_block_tokens: int, base: Path) 
         with (base / traffic["path"]).open() as lines:
             rows = [json.loads(line) for line in lines if line.strip()]
     return _trace(rows, traffic)
+
+
+def _other_format(traffic: Mapping[str, Any], name: str, engine_block_tokens: int) -> Workload:
+    """Rows of the formats that the trace readers know."""
+    from assets.ingest import FORMATS, TraceError, read_trace
+    from assets.inputs import workload_of
+
+    if name not in FORMATS:
+        raise Unsupported("trace formats", f"traffic.format={name!r}")
+    if name == "weka":
+        raise Unsupported("request graphs", "traffic.format='weka': an earliest start of calls that wait")
+    concurrency, ratio = traffic.get("concurrency"), _time_ratio(traffic)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.jsonl"
+        path.write_text("\n".join(json.dumps(row) for row in traffic["rows"]))
+        try:
+            trace = read_trace(
+                path,
+                format=name,
+                block_tokens=traffic.get("block_size"),
+                cut_tokens=engine_block_tokens,
+                needs_timestamps=concurrency is None,
+                strict=True,
+            )
+        except TraceError as problem:
+            raise ConfigError(f"traffic.rows: {problem}") from None
+    if trace.needs:
+        raise Unsupported("request graphs", f"traffic.format={name!r}: " + ", ".join(trace.needs))
+    return workload_of(
+        trace,
+        len(trace),
+        arrival_ns=_whole_ns(trace.arrival_ns / MS / ratio),
+        delay_ns=None if trace.delay_ns is None else _whole_ns(trace.delay_ns / MS / ratio),
+        concurrency=concurrency,
+    )
 
 
 def _trace(rows: list[dict[str, Any]], traffic: Mapping[str, Any]) -> Workload:

@@ -23,6 +23,11 @@ REASONS = {
     "duplicate_id": "the request id occurred before",
     "turn_goes_back": "a later turn is stamped before the turn it follows",
     "delay_without_turn": "a delay on a row that follows no other turn",
+    "failed_at_source": "the call failed where it was recorded",
+    "total_mismatch": "a total that is not the sum of its parts",
+    "unknown_schema": "a record of another schema or kind than this format has",
+    "too_few_turns": "lists of turns that are not as long as the number of turns says",
+    "no_such_request": "waits for a request that is not there, for itself, or in a circle",
     "zero_output": "no output is asked for, and the run sets such rows aside",
 }
 
@@ -68,20 +73,6 @@ def prompt_tokens(value: Any, field: str) -> int:
     return count
 
 
-def milliseconds(value: Any, field: str) -> int:
-    """A time or duration in ms as nanoseconds."""
-    kind = type(value)
-    if kind is not int and kind is not float:
-        raise BadRow("wrong_type", field, value)
-    if kind is float and not math.isfinite(value):
-        raise BadRow("not_finite", field, value)
-    if value < 0:
-        raise BadRow("negative", field, value)
-    if value > MAX_NS // 10**6:
-        raise BadRow("out_of_range", field, value)
-    return value * 10**6 if kind is int else round(value * 1e6)
-
-
 def name(value: Any, field: str) -> str:
     """An identifier: text, or a whole number standing for itself."""
     if type(value) is str and value:
@@ -93,8 +84,8 @@ def name(value: Any, field: str) -> str:
     raise BadRow("wrong_type", field, value)
 
 
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-_NOT_FINITE = {"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"}
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+NOT_FINITE = {"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"}
 
 
 def tokens_in_text(text: str, field: str) -> int:
@@ -104,9 +95,9 @@ def tokens_in_text(text: str, field: str) -> int:
         return tokens(int(text), field) if len(text) < 20 else _too_long(text, field)
     if not text:
         raise BadRow("missing_field", field)
-    if text.lower() in _NOT_FINITE:
+    if text.lower() in NOT_FINITE:
         raise BadRow("not_finite", field, text)
-    if text.startswith("-") and _NUMBER.fullmatch(text):
+    if text.startswith("-") and NUMBER.fullmatch(text):
         raise BadRow("negative", field, text)
     raise BadRow("wrong_type", field, text)
 

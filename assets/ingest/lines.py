@@ -8,6 +8,7 @@ import io
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from assets.ingest.trace import TraceError
 
@@ -40,7 +41,7 @@ class _Digesting(io.RawIOBase):
 
 
 class Lines:
-    """Iterate once over the lines of a plain or gzipped file; afterwards `digest` and `count` are known."""
+    """Iterate once over the lines of a plain or packed file; afterwards `digest` and `count` are known."""
 
     def __init__(self, path: Path, progress: Progress | None = None) -> None:
         self.path = path
@@ -52,17 +53,130 @@ class Lines:
         """Lines without their ends. A last line without a newline counts; an end of file after one does not."""
         with open_bytes(self.path) as raw:
             digesting = _Digesting(raw, self.path.stat().st_size, self._progress)
-            stored = io.BufferedReader(digesting, BUFFER)
-            zipped = stored.peek(2)[:2] == b"\x1f\x8b"
-            text = io.BufferedReader(gzip.GzipFile(fileobj=stored), BUFFER) if zipped else stored  # type: ignore[arg-type]
             number = 0
             try:
-                for number, line in enumerate(text, 1):
+                for number, line in enumerate(unpacked(digesting), 1):
                     yield line.removeprefix(BOM) if number == 1 else line
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise TraceError(f"{self.path}: broken gzip after line {number}: {error}") from None
+            except BROKEN as error:
+                raise TraceError(f"{self.path}: broken {_packing(self.path)} after line {number}: {error}") from None
             self.count = number
             self.digest = digesting.hexdigest()
+
+
+class Documents:
+    """JSON documents: one per line, or one per file (however it is laid out), or one per file of a folder."""
+
+    def __init__(self, path: Path, progress: Progress | None = None) -> None:
+        self.count = 0
+        self.digest = ""
+        self._path, self._progress = path, progress
+
+    def __iter__(self) -> Iterator[bytes]:
+        hashes = []
+        for path in _files(self._path):
+            lines = Lines(path, self._progress)
+            texts = list(lines)
+            hashes.append(lines.digest)
+            if len(texts) > 1 and not _is_json(texts[0]):
+                texts = [b"".join(texts)]
+            for text in texts:
+                self.count += 1
+                yield text
+        joined = hashlib.blake2b("".join(hashes).encode(), digest_size=16).hexdigest()
+        self.digest = hashes[0] if len(hashes) == 1 else joined
+
+
+class ParquetRows:
+    """Rows of a parquet file as JSON lines, a batch at a time."""
+
+    def __init__(self, path: Path, progress: Progress | None = None) -> None:
+        self.path = path
+        self.count = 0
+        self.digest = ""
+        self._progress = progress
+
+    def __iter__(self) -> Iterator[bytes]:
+        import json
+
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with open_bytes(self.path) as raw:
+            digesting = _Digesting(raw, self.path.stat().st_size, self._progress)
+            while digesting.read(BUFFER):
+                pass
+            self.digest = digesting.hexdigest()
+        try:
+            for batch in pq.ParquetFile(self.path).iter_batches(batch_size=16_384):
+                for row in batch.to_pylist():
+                    self.count += 1
+                    yield json.dumps(row, default=str).encode()
+        except pa.ArrowException as error:
+            raise TraceError(f"{self.path}: broken parquet after row {self.count}: {error}") from None
+
+
+Source = Lines | Documents | ParquetRows
+
+
+def open_lines(path: Path, layout: str, progress: Progress | None = None) -> Source:
+    """What to iterate over for a format of this layout."""
+    if layout == "documents":
+        return Documents(path, progress)
+    return ParquetRows(path, progress) if layout == "parquet" else Lines(path, progress)
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether the file's first bytes say so."""
+    if path.is_dir():
+        return False
+    with open_bytes(path) as raw:
+        return raw.read(4) == b"PAR1"
+
+
+def _is_json(line: bytes) -> bool:
+    import json
+
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _files(path: Path) -> list[Path]:
+    """The file, or the JSON files of a folder by name. Links could lead anywhere, and are refused."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(each for each in path.iterdir() if each.name.endswith(ENDINGS))
+    if not found:
+        raise TraceError(f"{path}: no file in this folder ends in {', '.join(ENDINGS)}")
+    for each in found:
+        if each.is_symlink():
+            raise TraceError(f"{each}: is a link; put the file itself into the folder")
+    return found
+
+
+ENDINGS = (".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst")
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+BROKEN = (EOFError, gzip.BadGzipFile, zlib.error, OSError)
+
+
+def unpacked(raw: io.RawIOBase) -> Any:
+    """The text of a file, whether plain or packed."""
+    stored = io.BufferedReader(raw, BUFFER)
+    start = stored.peek(4)[:4]
+    if start[:2] == GZIP:
+        return io.BufferedReader(gzip.GzipFile(fileobj=stored), BUFFER)  # type: ignore[arg-type]
+    if start == ZSTD:
+        import pyarrow as pa
+
+        return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(stored), "zstd"), BUFFER)  # type: ignore[arg-type]
+    return stored
+
+
+def _packing(path: Path) -> str:
+    with open_bytes(path) as raw:
+        return "zstd" if raw.read(4) == ZSTD else "gzip"
 
 
 def open_bytes(path: Path) -> io.FileIO:
@@ -79,13 +193,12 @@ def open_bytes(path: Path) -> io.FileIO:
 
 def head(path: Path, size: int = 1 << 18) -> list[bytes]:
     """The first non-blank lines (without ends), as far as `size` bytes reach; a line cut off there is left out."""
+    path = _files(path)[0] if path.is_dir() else path
     with open_bytes(path) as raw:
-        stored = io.BufferedReader(raw, BUFFER)
-        zipped = stored.peek(2)[:2] == b"\x1f\x8b"
         try:
-            start = (gzip.GzipFile(fileobj=stored) if zipped else stored).read(size)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise TraceError(f"{path}: broken gzip: {error}") from None
+            start = unpacked(raw).read(size)
+        except BROKEN as error:
+            raise TraceError(f"{path}: broken {_packing(path)}: {error}") from None
     lines = start.removeprefix(BOM).split(b"\n")
     if len(start) == size and len(lines) > 1:
         lines.pop()

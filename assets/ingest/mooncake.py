@@ -6,12 +6,13 @@ mean equal leading tokens.
 
 from __future__ import annotations
 
-import json
-from array import array
 from typing import Any
 
-from assets.ingest.fields import MISSING, BadRow, milliseconds, name, prompt_tokens, tokens
+from assets.ingest.fields import MISSING, BadRow, name, prompt_tokens, tokens
+from assets.ingest.json_text import enough_ids, hash_ids, json_object, objects
+from assets.ingest.parser import Format, Options, Parser
 from assets.ingest.rows import Row
+from assets.ingest.times import span_ns
 
 # Where a field has two names, the second is the other one in use.
 INPUT, OUTPUT = ("input_length", "input_tokens"), ("output_length", "output_tokens")
@@ -21,18 +22,14 @@ KNOWN = frozenset(
 )
 # Passed through by producers; they steer nothing here.
 PASSED_OVER = frozenset(("priority", "strict_priority", "policy_class"))
+MS = 10**6  # ns
 # Fields of formats that look like this one but count in other units or by other rules.
 OTHERS = ("chat_id", "wait_for", "play_id", "num_turns", "schema")
-
-_decode = json.JSONDecoder().decode
 
 
 def recognise(lines: list[bytes]) -> str | None:
     """Why these lines are Mooncake, or None."""
-    for line in lines[:50]:
-        row = _object(line)
-        if row is None:
-            continue
+    for row in objects(lines):
         if any(field in row for field in OTHERS):
             return None
         output = next((field for field in OUTPUT if field in row), None)
@@ -42,32 +39,17 @@ def recognise(lines: list[bytes]) -> str | None:
     return None
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        row = _decode(line.decode())
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
-
-
-class Parser:
+class Reader(Parser):
     """Reads one file's lines."""
 
-    def __init__(self, block_tokens: int) -> None:
-        self._block_tokens = block_tokens
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._block_tokens = options.block_tokens
         self._surplus_rows = 0
         self._ignored: dict[str, int] = {}
 
-    def header(self, line: bytes) -> bool:
-        return False
-
     def row(self, line: bytes) -> Row:
-        try:
-            row = _decode(line.decode())
-        except (ValueError, RecursionError):  # RecursionError: a line of a thousand brackets
-            raise BadRow("bad_json") from None
-        if type(row) is not dict:
-            raise BadRow("bad_json")
+        row = json_object(line)
         if not row.keys() <= KNOWN:
             for field in row.keys() - KNOWN - PASSED_OVER:
                 self._ignored[field] = self._ignored.get(field, 0) + 1
@@ -84,17 +66,15 @@ class Parser:
             prompt = prompt_tokens(length, field)
         output = tokens(*_either(row, OUTPUT))
         if ids is not None:
-            ids = _whole_numbers(ids, line)
-            needed = -(-prompt // self._block_tokens)
-            if len(ids) < needed:
-                raise BadRow("hash_count_mismatch", "hash_ids", f"{len(ids)} ids where {needed} are needed")
+            ids = hash_ids(ids, "hash_ids", line)
+            needed = enough_ids(ids, prompt, self._block_tokens, "hash_ids")
             if len(ids) > needed:
                 self._surplus_rows += 1
                 ids = ids[:needed]
         stamp, field = _either(row, TIME)
-        arrival_ns = None if stamp is MISSING or stamp is None else milliseconds(stamp, field)
+        arrival_ns = None if stamp is MISSING or stamp is None else span_ns(stamp, field, MS)
         wait, field = _either(row, DELAY)
-        delay_ns = None if wait is MISSING or wait is None else milliseconds(wait, field)
+        delay_ns = None if wait is MISSING or wait is None else span_ns(wait, field, MS)
         session, external_id, rank = row.get("session_id"), row.get("request_id"), row.get("dp_rank")
         if session is not None:
             session = name(session, "session_id")
@@ -113,25 +93,6 @@ class Parser:
         return {"rows_with_surplus_hash_ids": self._surplus_rows, "ignored_fields": dict(sorted(self._ignored.items()))}
 
 
-def _whole_numbers(ids: list[Any], line: bytes) -> array[int]:
-    """Ids as 64-bit numbers. Unsigned ones keep their bits: an id is a name, not a quantity."""
-    try:
-        column = array("q", ids)
-    except TypeError:
-        raise BadRow("wrong_type", "hash_ids", next(each for each in ids if type(each) is not int)) from None
-    except OverflowError:
-        for each in ids:
-            if not -(2**63) <= each < 2**64:
-                raise BadRow("out_of_range", "hash_ids", each) from None
-        return array("q", [each - 2**64 if each >= 2**63 else each for each in ids])
-    # true and false pass for 1 and 0 above. A glance at the line is cheaper than one at every id.
-    if b"true" in line or b"false" in line:
-        for each in ids:
-            if type(each) is bool:
-                raise BadRow("wrong_type", "hash_ids", each)
-    return column
-
-
 def _either(row: dict[str, Any], names: tuple[str, str]) -> tuple[Any, str]:
     """The value under one of two names, and the name; MISSING and the first name if neither is there."""
     first, second = names
@@ -143,3 +104,6 @@ def _either(row: dict[str, Any], names: tuple[str, str]) -> tuple[Any, str]:
         if other is not None and other != value:
             raise BadRow("conflicting_fields", second, f"{first}={value!r}, {second}={other!r}")
     return value, first
+
+
+FORMAT = Format("mooncake", "Mooncake JSON lines", recognise, Reader)

@@ -1,12 +1,14 @@
-"""Reading a trace: every line ends up clean, in quarantine, blank, or as the header."""
+"""Reading a trace: every line ends up clean, in quarantine, blank, skipped, or as the header."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from assets.ingest.fields import BadRow
-from assets.ingest.lines import Lines, Progress, raw_text
-from assets.ingest.registry import FORMATS, Format, detect
+from assets.ingest.lines import Progress, open_lines, raw_text
+from assets.ingest.parser import Format, Options, Parser
+from assets.ingest.registry import FORMATS, detect
 from assets.ingest.rows import Rows, SomeRowsHaveIds
 from assets.ingest.trace import Counts, Quarantine, Trace, TraceError
 
@@ -15,88 +17,155 @@ def read_trace(
     path: str | Path,
     *,
     format: str | None = None,
-    block_tokens: int = 512,
+    block_tokens: int | None = None,
+    cut_tokens: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    time_unit: str = "ms",
+    nested_basis: str = "auto",
     needs_timestamps: bool = True,
     needs_output: bool = False,
+    strict: bool = False,
     progress: Progress | None = None,
 ) -> Trace:
-    """Read a trace file, plain or gzipped.
+    """Read a trace file, plain or packed with gzip or zstd.
 
     Args:
-        path: the file.
+        path: the file, or for documents the folder.
         format: one of `FORMATS`; None: found out from the first lines.
-        block_tokens: tokens per hash id, where the format has ids.
+        block_tokens: tokens per hash id, where the format has ids; None: what is usual in the format.
+        cut_tokens, columns, time_unit, nested_basis: see `Options`.
         needs_timestamps: whether a request without an arrival is a bad row (not so in a closed loop).
         needs_output: whether a request for no tokens is a bad row; it is legal otherwise.
+        strict: the first bad row is an error.
         progress: called with (bytes read, bytes in all).
 
     Raises:
-        TraceError: no such file, an empty one, an unknown format, or no usable row.
+        TraceError: no such file, an empty one, an unknown format, no usable row, or with `strict` a bad one.
     """
     path = Path(path)
     if format is None:
-        chosen, why = detect(path)
+        chosen, why = detect(path, mapped=columns is not None)
     elif format in FORMATS:
         chosen, why = FORMATS[format], "named in the configuration"
     else:
         raise TraceError(f"{path}: format {format!r} is not one of {', '.join(FORMATS)}")
+    options = Options(
+        block_tokens=block_tokens or chosen.block_tokens,
+        asserted_block=block_tokens,
+        cut_tokens=cut_tokens,
+        columns=columns or {},
+        time_unit=time_unit,
+        nested_basis=nested_basis,
+    )
     needs = {"needs_timestamps": needs_timestamps, "needs_output": needs_output}
+    reading = _Reading(path, chosen, why, options, strict, progress)
     try:
-        return _read(path, chosen, why, block_tokens, progress, Rows(**needs, needs_ids=False))
+        return reading.run(Rows(**needs, needs_ids=False))
     except SomeRowsHaveIds:
-        return _read(path, chosen, why, block_tokens, progress, Rows(**needs, needs_ids=True))
+        return reading.run(Rows(**needs, needs_ids=True))
 
 
-def _read(path: Path, format: Format, why: str, block_tokens: int, progress: Progress | None, rows: Rows) -> Trace:
-    lines = Lines(path, progress)
-    parser = format.parser(block_tokens)
-    quarantine = Quarantine()
-    parse, add = parser.row, rows.add
-    n_blank = n_header = n_rows = 0
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            n_blank += 1
-            continue
-        if n_rows == 0 and n_header == 0 and parser.header(line):
-            n_header = 1
-            continue
-        try:
-            add(n_rows, number, parse(line))
-        except BadRow as bad:
-            quarantine.add(number, bad.reason, bad.field, bad.text, raw_text(line))
-        n_rows += 1
-    counts = Counts(lines.count, n_header, n_blank, n_rows, len(rows), len(quarantine))
-    if counts.lines != n_header + n_blank + n_rows or n_rows != counts.clean + counts.quarantined:
-        raise AssertionError(f"{path}: lines got lost: {counts}")
-    _insist_on_rows(path, format, counts, quarantine)
-    columns, order = rows.columns()
-    return Trace(
-        **columns,
-        hash_block_tokens=block_tokens,
-        quarantine=quarantine,
-        counts=counts,
-        path=str(path),
-        format=format.name,
-        why=why,
-        digest=lines.digest,
-        notes={**order, **parser.notes()},
-    )
+class _Reading:
+    """One file and how it is to be read."""
 
+    def __init__(
+        self, path: Path, format: Format, why: str, options: Options, strict: bool, progress: Progress | None
+    ) -> None:
+        self._path, self._format, self._why = path, format, why
+        self._options, self._strict, self._progress = options, strict, progress
 
-def _insist_on_rows(path: Path, format: Format, counts: Counts, quarantine: Quarantine) -> None:
-    """An empty trace, or one without a usable row, is no input."""
-    if counts.clean:
-        return
-    if not counts.rows_read:
-        raise TraceError(f"{path}: the trace is empty ({counts.lines} lines, none of them a row)")
-    reasons = ", ".join(f"{count} x {reason}" for reason, count in quarantine.reasons().items())
-    examples = "\n".join(
-        f"  line {line}: {reason}{f' in {field}' if field else ''}: {raw if len(raw) <= 120 else raw[:117] + '...'}"
-        for line, reason, field, raw in list(
-            zip(quarantine.source_line, quarantine.reason, quarantine.field, quarantine.raw)
-        )[:3]
-    )
-    raise TraceError(
-        f"{path}: no usable row among {counts.rows_read} (read as {format.title}): {reasons}\n{examples}\n"
-        "  Is it another format? Say which with traffic.source.format"
-    )
+    def run(self, rows: Rows) -> Trace:
+        lines = open_lines(self._path, self._format.layout, self._progress)
+        parser = self._format.reader(self._options)
+        quarantine = Quarantine()
+        n_blank = n_header = n_skipped = n_records = n_rows = 0
+        whole, kept = parser.whole, parser.kept
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                n_blank += 1
+                continue
+            if n_records == 0 and n_header == 0 and parser.header(line):
+                n_header = 1
+                continue
+            if n_records == 0 and rows.needs_timestamps and not parser.timed:
+                raise TraceError(
+                    f"{self._path}: the trace has no arrival times; use a traffic.load of type concurrency, burst, "
+                    "constant_rate, poisson or gamma"
+                )
+            try:
+                if whole:
+                    found = parser.take(n_rows, number, line)
+                    n_skipped += not found
+                    n_records += bool(found)
+                    n_rows += found
+                    continue
+                for row in parser.rows(line):
+                    rows.add(n_rows, number, row)
+                    n_rows += 1
+                kept()
+            except BadRow as bad:
+                self._set_aside(quarantine, number, bad, line)
+                n_rows += 1
+            n_records += 1
+        for ordinal, number, text, made in parser.finish():
+            try:
+                if isinstance(made, BadRow):
+                    raise made
+                rows.add(ordinal, number, made)
+            except BadRow as bad:
+                self._set_aside(quarantine, number, bad, text)
+        counts = Counts(
+            lines=lines.count,
+            header=n_header,
+            blank=n_blank,
+            rows_read=n_rows,
+            clean=len(rows),
+            quarantined=len(quarantine),
+            skipped=n_skipped,
+            records=n_records,
+        )
+        if counts.lines != n_header + n_blank + n_skipped + n_records or n_rows != counts.clean + counts.quarantined:
+            raise AssertionError(f"{self._path}: lines got lost: {counts}")
+        self._insist_on_rows(counts, quarantine)
+        return self._trace(rows, parser, counts, quarantine, lines.digest)
+
+    def _trace(self, rows: Rows, parser: Parser, counts: Counts, quarantine: Quarantine, digest: str) -> Trace:
+        columns, order = rows.columns()
+        quarantine.sort()
+        return Trace(
+            **columns,
+            hash_block_tokens=parser.block_tokens,
+            quarantine=quarantine,
+            counts=counts,
+            path=str(self._path),
+            format=self._format.name,
+            why=self._why,
+            digest=digest,
+            needs=parser.needs,
+            notes={**order, **parser.notes()},
+        )
+
+    def _set_aside(self, quarantine: Quarantine, number: int, bad: BadRow, line: bytes) -> None:
+        if self._strict:
+            where = f" in {bad.field}={bad.text}" if bad.field else ""
+            raise TraceError(f"{self._path}: line {number}: {bad.reason}{where}: {raw_text(line)[:200]}")
+        quarantine.add(number, bad.reason, bad.field, bad.text, raw_text(line))
+
+    def _insist_on_rows(self, counts: Counts, quarantine: Quarantine) -> None:
+        """An empty trace, or one without a usable row, is no input."""
+        if counts.clean:
+            return
+        path = self._path
+        if not counts.rows_read:
+            raise TraceError(f"{path}: the trace is empty ({counts.lines} lines, none of them a row)")
+        reasons = ", ".join(f"{count} x {reason}" for reason, count in quarantine.reasons().items())
+        examples = "\n".join(
+            f"  line {line}: {reason}{f' in {field}' if field else ''}: {raw if len(raw) <= 120 else raw[:117] + '...'}"
+            for line, reason, field, raw in list(
+                zip(quarantine.source_line, quarantine.reason, quarantine.field, quarantine.raw)
+            )[:3]
+        )
+        raise TraceError(
+            f"{path}: no usable row among {counts.rows_read} (read as {self._format.title}): {reasons}\n{examples}\n"
+            "  Is it another format? Say which with traffic.source.format"
+        )

@@ -24,6 +24,7 @@ class Row(NamedTuple):
     delay_ns: int | None = None
     external_id: str | None = None
     pinned_rank: int = -1
+    hashed_tokens: int = -1  # leading tokens that ids describe, where not just the prompt
 
 
 @dataclass(slots=True)
@@ -55,6 +56,8 @@ class Rows:
         self.prompt_tokens, self.output_tokens = array("q"), array("q")
         self.session, self.turn, self.pinned_rank = array("q"), array("q"), array("q")
         self.hash_ids, self.hash_ends = array("q"), array("q")
+        self.hashed_tokens = array("q")
+        self.has_ids = False
         self.external_ids: list[str | None] = []
         self.has_timestamps = True
         self.last_order_ns = 0
@@ -70,15 +73,15 @@ class Rows:
 
     def add(self, request_id: int, line: int, row: Row) -> None:
         """Append a row, or raise BadRow and leave everything as it was."""
-        arrival_ns, prompt, output, hash_ids, name, delay_ns, external_id, pinned_rank = row
+        arrival_ns, prompt, output, hash_ids, name, delay_ns, external_id, pinned_rank, hashed = row
         if external_id is not None and external_id in self._seen:
             raise BadRow("duplicate_id", "request_id", external_id)
         if output == 0 and self.needs_output:
             raise BadRow("zero_output", "output", 0)
         if hash_ids is None:
-            if self.needs_ids or self.hash_ids:
+            if self.needs_ids or self.has_ids:
                 raise BadRow("missing_field", "hash_ids")
-        elif self.request_id and not self.hash_ids:
+        elif self.request_id and not self.has_ids:
             raise SomeRowsHaveIds
         session = self._sessions.get(name) if name is not None else None
         if session is None:
@@ -121,7 +124,9 @@ class Rows:
         self.delay_ns.append(delay_ns)
         self.pinned_rank.append(pinned_rank)
         self.external_ids.append(external_id)
+        self.hashed_tokens.append(hashed)
         if hash_ids is not None:
+            self.has_ids = True  # an empty list says something, too: a prompt shorter than a block
             self.hash_ids.extend(hash_ids)
         self.hash_ends.append(len(self.hash_ids))
 
@@ -135,14 +140,15 @@ class Rows:
             column = _column(values)
             return column if order is None else column[order]
 
-        has_sessions, has_ids = bool(self._sessions), bool(len(self.hash_ids))
+        has_sessions, has_ids = bool(self._sessions), self.has_ids
         offsets = np.concatenate([np.zeros(1, np.int64), _column(self.hash_ends)])
         ids = _column(self.hash_ids)
         if order is not None:
             offsets, ids = _reordered(offsets, ids, order)
         named = any(each is not None for each in self.external_ids)
         names = self.external_ids if order is None else [self.external_ids[i] for i in order.tolist()]
-        pinned = take(self.pinned_rank)
+        pinned, hashed = take(self.pinned_rank), take(self.hashed_tokens)
+        prompts = take(self.prompt_tokens)
         found = {
             "request_id": take(self.request_id),
             "source_line": take(self.source_line),
@@ -152,11 +158,12 @@ class Rows:
             "turn": take(self.turn) if has_sessions else None,
             "arrival_ns": take(self.order_ns) - int(order_ns.min()),
             "delay_ns": take(self.delay_ns) if has_sessions else None,
-            "prompt_tokens": take(self.prompt_tokens),
+            "prompt_tokens": prompts,
             "output_tokens": take(self.output_tokens),
             "pinned_rank": pinned if (pinned >= 0).any() else None,
             "hash_offsets": offsets if has_ids else None,
             "hash_ids": ids if has_ids else None,
+            "hashed_tokens": np.where(hashed < 0, prompts, hashed) if (hashed >= 0).any() else None,
             "has_timestamps": self.has_timestamps,
         }
         return found, {"sorted": n_late == 0, "rows_out_of_order": n_late}

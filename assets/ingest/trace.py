@@ -40,6 +40,12 @@ class Quarantine:
         self.value.append(value)
         self.raw.append(raw)
 
+    def sort(self) -> None:
+        """File order: formats that need the whole file find some faults after the last line."""
+        order = sorted(range(len(self)), key=self.source_line.__getitem__)
+        for name, values in self.columns().items():
+            setattr(self, name, [values[i] for i in order])
+
     def columns(self) -> dict[str, list[Any]]:
         """Columns of table `quarantine`."""
         return {
@@ -60,7 +66,11 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Where the lines of a file went: lines = header + blank + rows_read, and rows_read = clean + quarantined."""
+    """Where the lines of a file went: lines = header + blank + skipped + records, and rows_read = clean + quarantined.
+
+    A record is a line with requests in it. In most formats it is one request, and rows_read = records. Skipped lines
+    hold events of other kinds.
+    """
 
     lines: int
     header: int
@@ -68,6 +78,8 @@ class Counts:
     rows_read: int
     clean: int
     quarantined: int
+    skipped: int = 0
+    records: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,9 +101,11 @@ class Trace:
         hash_offsets, hash_ids: ids of row r are hash_ids[hash_offsets[r]:hash_offsets[r + 1]]; None if the trace says
             nothing about prefixes, which is not the same as saying that none are shared.
         hash_block_tokens: tokens per id.
+        hashed_tokens: shape (n,), leading tokens that ids describe where they cover generated ones, too; None: prompts.
         has_timestamps: whether every row that needs an arrival has one.
         format: the format's name, and `why` it was taken for that.
         digest: blake2b of the file's bytes, 32 hex digits.
+        needs: what a replay would have to know beyond sessions; a trace that needs anything can be looked at only.
         notes: facts about the file that are no faults: sorting, surplus ids, ignored fields.
     """
 
@@ -109,6 +123,7 @@ class Trace:
     hash_offsets: np.ndarray | None
     hash_ids: np.ndarray | None
     hash_block_tokens: int
+    hashed_tokens: np.ndarray | None
     has_timestamps: bool
     quarantine: Quarantine
     counts: Counts
@@ -116,6 +131,7 @@ class Trace:
     format: str
     why: str
     digest: str
+    needs: tuple[str, ...]
     notes: dict[str, Any]
 
     def __len__(self) -> int:
@@ -158,6 +174,7 @@ class Trace:
             "lines": counts.lines,
             "header": counts.header,
             "blank": counts.blank,
+            "skipped": counts.skipped,
             "rows_read": counts.rows_read,
             "clean": counts.clean,
             "quarantined": counts.quarantined,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.config.engine import DEFAULT_BLOCK_SIZE, DEFAULT_BLOCKS, DEFAULT_MAX_BATCHED_TOKENS, DEFAULT_MAX_SEQUENCES
+from sim.config.traffic import MAPPED_FORMATS
 from sim.models import max_context_tokens
 
 WORKER = "engine.workers.aggregated"
@@ -153,6 +154,7 @@ def _source(raw: Raw) -> Iterator[Fault]:
             yield Fault(f"{at}.path", ABSENT, "required for type: trace; add it")
         elif isinstance(paths, list) and len(paths) > 1:
             yield Fault(f"{at}.paths", paths, "one file only; join the files first")
+        yield from _mapping(raw, at)
         return
     names = ("shared_prefix_ratio", "prefix_groups", "inter_turn_delay_ms")
     shape = f"{at}.session" if raw.has(f"{at}.session") else at
@@ -172,6 +174,23 @@ def _source(raw: Raw) -> Iterator[Fault]:
             0,
             "vLLM refuses requests for no tokens; use 1 or more, or traffic.zero_output: prefill_only",
         )
+
+
+def _mapping(raw: Raw, at: str) -> Iterator[Fault]:
+    """Which formats the settings of some of them belong to."""
+    chosen = raw.get(f"{at}.format")
+    for name in ("columns", "time_unit"):
+        if raw.has(f"{at}.{name}") and chosen not in (ABSENT, None, *MAPPED_FORMATS):
+            yield Fault(
+                f"{at}.{name}", raw.get(f"{at}.{name}"), f"belongs to formats {', '.join(MAPPED_FORMATS)}; remove it"
+            )
+    if raw.has(f"{at}.time_unit") and chosen in (ABSENT, None) and not raw.has(f"{at}.columns"):
+        yield Fault(
+            f"{at}.time_unit", raw.get(f"{at}.time_unit"), "is for columns that are named; add columns or format"
+        )
+    basis = raw.get(f"{at}.nested_timestamp_basis")
+    if basis not in (ABSENT, None, "auto") and chosen not in (ABSENT, None, "weka"):
+        yield Fault(f"{at}.nested_timestamp_basis", basis, "belongs to format weka; remove it")
 
 
 def _load_fits_source(raw: Raw) -> Iterator[Fault]:

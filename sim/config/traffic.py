@@ -6,10 +6,28 @@ import sys
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StrictStr
+from pydantic_core import PydanticCustomError
 
 from sim.config.base import Count, Milliseconds, NonNegativeInt, Section, Seed, only
 
-TRACE_FORMATS = ("mooncake", "azure")
+TRACE_FORMATS = (
+    "mooncake",
+    "mooncake-delta",
+    "agentic_mooncake",
+    "dynamo",
+    "weka",
+    "applied_compute_agentic",
+    "qwen_bailian",
+    "azure",
+    "burstgpt",
+    "vidur",
+    "splitwise",
+    "vllm_log",
+    "csv",
+    "jsonl",
+    "parquet",
+)
+MAPPED_FORMATS = ("csv", "jsonl", "parquet")  # those whose columns the configuration names
 
 
 def _has_reciprocal(value: float) -> float:
@@ -21,9 +39,16 @@ def _has_reciprocal(value: float) -> float:
 
 Rate = Annotated[float, AfterValidator(_has_reciprocal)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Name = Annotated[str, Field(min_length=1)]
 NO_IMAGES = "images are not modelled; remove it"
 NO_TOKENIZER = "tokenizer time is not modelled; remove it"
 NO_PLAYS = "agentic plays are not readable yet; remove it"
+
+
+def _trace_format(name: str) -> str:
+    if name not in TRACE_FORMATS:
+        raise PydanticCustomError("unavailable", "{text}", {"text": f"use one of {', '.join(TRACE_FORMATS)}"})
+    return name
 
 
 class Synthetic(Section):
@@ -73,15 +98,31 @@ class SyntheticSession(Section):
         }
 
 
+class Columns(Section):
+    """What a file calls our columns; a name that is left out is ours."""
+
+    prompt_tokens: Name | None = None
+    output_tokens: Name | None = None
+    arrival: Name | None = None
+    delay: Name | None = None
+    session_id: Name | None = None
+    request_id: Name | None = None
+    dp_rank: Name | None = None
+    hash_ids: Name | None = None
+
+
 class Trace(Section):
     """Recorded requests in a file."""
 
     type: Literal["trace"]
     path: Annotated[str, Field(min_length=1)] | None = None
     paths: Annotated[list[StrictStr], Field(min_length=1)] | None = None
-    format: Literal["mooncake", "azure"] | None = None  # None: recognised by content
-    block_size: Count = 512  # tokens per hash id
-    nested_timestamp_basis: Annotated[Any, only(None, "auto", because="this belongs to Weka traces; remove it")] = None
+    format: Annotated[str, AfterValidator(_trace_format)] | None = None  # None: recognised by content
+    block_size: Count | None = None  # tokens per hash id; None: as usual in the format
+    columns: Columns | None = None
+    time_unit: Literal["s", "ms", "us", "ns"] | None = None  # of columns; None: ms
+    strict: bool = False  # the first bad row is an error
+    nested_timestamp_basis: Literal["auto", "relative", "absolute"] | None = None  # Weka; None: auto
     tokenization: Annotated[Any, only(None, because=NO_TOKENIZER)] = None
 
     @property

@@ -213,3 +213,38 @@ def test_the_demo_trace_shows_a_quarantine() -> None:
         "not_finite",
         "wrong_type",
     }
+
+
+def read_as(tmp_path: Path, text: str, source: str, load: str) -> Inputs:
+    (tmp_path / "t").write_text(text)
+    values = {"engine": {"workers": {"aggregated": {"timing": {"type": "polynomial"}}}}}
+    traffic = f"traffic={{source: {{type: trace, path: t, {source}}}, load: {load}}}"
+    return prepare(load_run_config(values, overrides=[traffic]), base=tmp_path)
+
+
+def test_columns_and_units_come_from_the_configuration(tmp_path: Path) -> None:
+    source = "columns: {arrival: t, prompt_tokens: in, output_tokens: out}, time_unit: s"
+    found = read_as(tmp_path, "t,in,out\n1,5,2\n2.5,6,3\n", source, "{type: trace_timestamps}")
+    assert found.workload.arrival_ns.tolist() == [0, 1_500_000_000]
+    assert found.provenance["format"] == "csv"
+
+
+def test_generated_text_of_delta_sessions_reaches_the_engine(tmp_path: Path) -> None:
+    text = rows({"timestamp": 0, "session_id": "a"}, {"session_id": "a", "delay": 1})
+    found = read_as(tmp_path, text, "format: mooncake-delta", "{type: trace_timestamps}")
+    assert found.workload.hashed_tokens is not None
+    assert found.workload.hashed_tokens.tolist() == [607, 1214]
+    assert found.workload.hash_block_tokens == found.spec.block_tokens
+
+
+def test_a_trace_that_needs_more_than_sessions_is_refused_by_name(tmp_path: Path) -> None:
+    text = rows({"request_id": "a", "timestamp": 0, "wait_for": []})
+    both = text + text.replace('"a"', '"b"') + text.replace('"a"', '"c"').replace("[]", '["a", "b"]')
+    with pytest.raises(TraceError, match="not replayed yet: it has requests that wait for several others"):
+        read_as(tmp_path, both, "block_size: 512", "{type: trace_timestamps}")
+    assert len(read_as(tmp_path, text, "block_size: 512", "{type: trace_timestamps}").workload) == 1
+
+
+def test_strict_is_passed_on(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="line 2: bad_json"):
+        read_as(tmp_path, PLAIN.split("\n")[0] + "\nx\n", "strict: true", "{type: trace_timestamps}")

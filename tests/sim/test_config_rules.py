@@ -102,7 +102,16 @@ SYNTHETIC, SESSION, TRACE = "{type: synthetic}", "{type: synthetic-session}", "{
         ("{type: trace}", "{type: burst}", "{}", "traffic.source.path: required for type: trace"),
         ("{type: trace, path: a, paths: [b]}", "{type: burst}", "{}", "give either path or paths"),
         ("{type: trace, paths: [a, b]}", "{type: burst}", "{}", "one file only"),
-        ("{type: trace, path: a, format: weka}", "{type: burst}", "{}", "use 'mooncake' or 'azure'"),
+        ("{type: trace, path: a, format: wakame}", "{type: burst}", "{}", "use one of mooncake, mooncake-delta, "),
+        ("{type: trace, path: a, format: azure, time_unit: s}", "{type: burst}", "{}", "belongs to formats csv, jsonl"),
+        ("{type: trace, path: a, time_unit: s}", "{type: burst}", "{}", "add columns or format"),
+        ("{type: trace, path: a, columns: {arrived: t}}", "{type: burst}", "{}", "did you mean arrival?"),
+        (
+            "{type: trace, path: a, format: vidur, nested_timestamp_basis: relative}",
+            "{type: burst}",
+            "{}",
+            "belongs to format weka",
+        ),
         (
             "{type: synthetic, shared_prefix_ratio: 0.5}",
             "{type: burst}",

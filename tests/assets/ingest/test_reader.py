@@ -48,21 +48,34 @@ def test_bad_lines_at_the_start_do_not_hide_the_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,1,2\n",
-        '{"chat_id": 1, "parent_chat_id": -1, "timestamp": 0.5, "input_length": 2, "output_length": 3,"hash_ids": [1]}',
+        "arrived,prompt,output\n0.0,1,2\n",
+        '{"chat_id": 1, "timestamp": 0.5, "input_length": 2, "output_length": 3,"hash_ids": [1]}',
         '{"schema": "x.agentic", "version": 2, "block_size": 64}\n' + ROW,
         '{"id": "t", "requests": []}',
         "\x00\x01\x02",
     ],
 )
 def test_files_of_other_kinds_are_not_guessed_at(tmp_path: Path, text: str) -> None:
-    with pytest.raises(TraceError, match=r"not recognised; the first line is .* mooncake, azure"):
+    with pytest.raises(TraceError, match=r"not recognised; the first line is .* mooncake, mooncake-delta, .*columns"):
         read_trace(write(tmp_path, text))
 
 
+def test_a_file_that_two_formats_recognise_has_to_be_named(tmp_path: Path) -> None:
+    path = write(tmp_path, AZURE.replace("GeneratedTokens", "GeneratedTokens,num_prefill_tokens,num_decode_tokens"))
+    with pytest.raises(TraceError, match=r"several formats \(azure: CSV header with TIMESTAMP.*; vidur: CSV header"):
+        read_trace(path)
+
+
 def test_an_unknown_format_name(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="format 'weka' is not one of mooncake, azure"):
-        read_trace(write(tmp_path, ROW), format="weka")
+    with pytest.raises(TraceError, match="format 'wakame' is not one of mooncake, mooncake-delta"):
+        read_trace(write(tmp_path, ROW), format="wakame")
+
+
+def test_strict_stops_at_the_first_bad_row(tmp_path: Path) -> None:
+    path = write(tmp_path, f"{ROW}\n\n{ROW.replace('600', '-600')}\nx\n")
+    with pytest.raises(TraceError, match=r"line 3: negative in input_length=-600: \{"):
+        read_trace(path, strict=True)
+    assert len(read_trace(path)) == 1
 
 
 @pytest.mark.parametrize("text", ["", "\n\n  \n"])
@@ -80,8 +93,10 @@ def test_a_header_alone_is_empty(tmp_path: Path) -> None:
 def test_no_file_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no such trace file"):
         read_trace(tmp_path / "absent")
-    with pytest.raises(TraceError, match="is a folder"):
+    with pytest.raises(TraceError, match=r"no file in this folder ends in \.json"):
         read_trace(tmp_path)
+    with pytest.raises(TraceError, match="is a folder"):
+        read_trace(tmp_path, format="mooncake")
 
 
 def test_all_rows_in_quarantine_is_an_error_that_shows_some(tmp_path: Path) -> None:
@@ -93,17 +108,28 @@ def test_all_rows_in_quarantine_is_an_error_that_shows_some(tmp_path: Path) -> N
     assert "  line 1: negative in input_length: {" in said
 
 
-def test_gzip_is_read_as_it_is_and_digests_differ(tmp_path: Path) -> None:
+def zstd(data: bytes) -> bytes:
+    import pyarrow as pa
+
+    packed = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(packed, "zstd") as stream:
+        stream.write(data)
+    return bytes(packed.getvalue())
+
+
+@pytest.mark.parametrize("packing", ["gzip", "zstd"])
+def test_packed_files_are_read_as_they_are_and_digests_differ(tmp_path: Path, packing: str) -> None:
     plain = write(tmp_path, f"{ROW}\n{ROW}\n")
-    packed = tmp_path / "trace.gz"
-    packed.write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
+    packed = tmp_path / "packed"
+    data = plain.read_bytes()
+    packed.write_bytes(gzip.compress(data, mtime=0) if packing == "gzip" else zstd(data))
     one, other = read_trace(plain), read_trace(packed)
     assert one.prompt_tokens.tolist() == other.prompt_tokens.tolist()
     assert one.counts == other.counts
     for trace, path in ((one, plain), (other, packed)):
         assert trace.digest == hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
     packed.write_bytes(packed.read_bytes()[:-12])
-    with pytest.raises(TraceError, match="broken gzip"):
+    with pytest.raises(TraceError, match=f"broken {packing}"):
         read_trace(packed)
 
 
@@ -178,11 +204,27 @@ REAL = os.environ.get("TRACEMILL_TRACES")
         ("mooncake/synthetic_trace.jsonl", 3_993, 61_194_628, 595_432, 121_877),
         ("azure/AzureLLMInferenceTrace_code.csv", 8_819, 18_059_974, 245_896, None),
         ("azure/AzureLLMInferenceTrace_conv.csv", 19_366, 22_361_870, 4_088_665, None),
+        ("vidur/splitwise_code.csv", 8_819, 18_059_974, 245_896, None),
+        ("vidur/splitwise_conv.csv", 19_366, 22_361_870, 4_088_665, None),
+        ("vidur/arxiv_summarization_stats_llama2_tokenizer_filtered_v2.csv", 28_257, 73_131_321, 8_234_948, None),
+        ("splitwise/test_trace.csv", 3, 8_192, 56, None),
+        ("weka", 62, 3_828_926, 29_686, 59_799),
+        ("vllm_ground_truth/rtx4090_llama-3.1-8b/requests.jsonl", 300, 257_239, 195_753, None),
     ],
 )
 def test_published_traces(name: str, rows: int, prompt: int, output: int, ids: int | None) -> None:
-    trace = read_trace(Path(str(REAL)) / name)
+    trace = read_trace(Path(str(REAL)) / name, needs_timestamps="arxiv" not in name)
     assert len(trace) == trace.counts.rows_read == rows
     assert (int(trace.prompt_tokens.sum()), int(trace.output_tokens.sum())) == (prompt, output)
     assert ids is None if trace.hash_ids is None else len(trace.hash_ids) == ids
-    assert trace.notes["sorted"]
+    assert trace.notes["sorted"] or name == "weka"
+
+
+@pytest.mark.skipif(not REAL, reason="TRACEMILL_TRACES names no folder with published traces")
+@pytest.mark.parametrize("name", ["code", "conv"])
+def test_published_azure_and_vidur_files_are_equal_row_by_row(name: str) -> None:
+    azure = read_trace(Path(str(REAL)) / f"azure/AzureLLMInferenceTrace_{name}.csv")
+    vidur = read_trace(Path(str(REAL)) / f"vidur/splitwise_{name}.csv")
+    assert azure.prompt_tokens.tolist() == vidur.prompt_tokens.tolist()
+    assert azure.output_tokens.tolist() == vidur.output_tokens.tolist()
+    assert abs(azure.arrival_ns - vidur.arrival_ns).max() < 1000

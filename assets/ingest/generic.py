@@ -1,0 +1,116 @@
+"""Any CSV, JSON lines or parquet file whose columns the configuration names (`traffic.source.columns`).
+
+Times are numbers in `time_unit` or wall-clock text. Columns named as ours are need no mapping.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+from assets.ingest.csv_text import cells
+from assets.ingest.fields import BadRow, name, prompt_tokens, tokens, tokens_in_text
+from assets.ingest.json_text import enough_ids, hash_ids, json_object
+from assets.ingest.parser import Format, Options, Parser, never
+from assets.ingest.rows import Row
+from assets.ingest.times import UNITS, span_in_text_ns, span_ns, wall_clock_ns
+
+NEEDED = ("prompt_tokens", "output_tokens")
+OPTIONAL = ("arrival", "delay", "session_id", "request_id", "dp_rank", "hash_ids")
+FIELDS = (*NEEDED, *OPTIONAL)
+
+
+class Reader(Parser):
+    """Turns one row, as a mapping from the file's names to values, into a request."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._names = {field: options.columns.get(field, field) for field in FIELDS}
+        self._unit_ns = UNITS[options.time_unit]
+        self._surplus = 0
+
+    def request(self, row: dict[str, Any], span: Callable[[Any, str, int], int], line: bytes) -> Row:
+        names = self._names
+        given = {field: row.get(names[field]) for field in FIELDS}
+        given = {field: None if value == "" else value for field, value in given.items()}
+        as_count = tokens_in_text if span is span_in_text_ns else tokens
+        counted = [as_count(_needed(given, field, names), names[field]) for field in NEEDED]
+        prompt = prompt_tokens(counted[0], names["prompt_tokens"])
+        ids = None
+        if given["hash_ids"] is not None:
+            ids = _ids(given["hash_ids"], names["hash_ids"], line)
+            needed = enough_ids(ids, prompt, self.options.block_tokens, names["hash_ids"])
+            self._surplus += len(ids) > needed
+            ids = ids[:needed]
+        arrival, delay, rank = given["arrival"], given["delay"], given["dp_rank"]
+        return Row(
+            None if arrival is None else self._arrival_ns(arrival, span),
+            prompt,
+            counted[1],
+            ids,
+            None if given["session_id"] is None else name(given["session_id"], names["session_id"]),
+            None if delay is None else span(delay, names["delay"], self._unit_ns),
+            None if given["request_id"] is None else name(given["request_id"], names["request_id"]),
+            -1 if rank is None else as_count(rank, names["dp_rank"]),
+        )
+
+    def _arrival_ns(self, value: Any, span: Callable[[Any, str, int], int]) -> int:
+        if type(value) is str and value[4:5] == "-" and value[7:8] == "-":
+            return wall_clock_ns(value, self._names["arrival"])
+        return span(value, self._names["arrival"], self._unit_ns)
+
+    def notes(self) -> dict[str, Any]:
+        return {
+            "columns": {k: v for k, v in self._names.items() if k != v},
+            "rows_with_surplus_hash_ids": self._surplus,
+        }
+
+
+class JsonReader(Reader):
+    """JSON lines, and rows of parquet files."""
+
+    def row(self, line: bytes) -> Row:
+        return self.request(json_object(line), span_ns, line)
+
+
+class CsvReader(Reader):
+    """CSV with a header. Hash ids are written as a JSON list, or as numbers between spaces."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._header: list[str] = []
+
+    def header(self, line: bytes) -> bool:
+        names = cells(line) or []
+        if not {self._names[field] for field in NEEDED} <= set(names):
+            return False
+        self._header = names
+        return True
+
+    def row(self, line: bytes) -> Row:
+        found = cells(line)
+        if found is None or len(found) != len(self._header):
+            raise BadRow("bad_line")
+        return self.request(dict(zip(self._header, found)), span_in_text_ns, b"true")
+
+
+def _needed(given: dict[str, Any], field: str, names: dict[str, str]) -> Any:
+    if given[field] is None:
+        raise BadRow("missing_field", names[field])
+    return given[field]
+
+
+def _ids(value: Any, field: str, line: bytes) -> array[int]:
+    if type(value) is str:
+        try:
+            value = json.loads(value) if value.startswith("[") else [int(each) for each in value.split()]
+        except (ValueError, RecursionError):
+            raise BadRow("wrong_type", field, value) from None
+    return hash_ids(value, field, line)
+
+
+CSV = Format("csv", "CSV with named columns", never, CsvReader)
+JSONL = Format("jsonl", "JSON lines with named columns", never, JsonReader)
+PARQUET = Format("parquet", "parquet with named columns", never, JsonReader, layout="parquet")
