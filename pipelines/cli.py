@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pipelines.commands.demo import demo
+from pipelines.commands.diff import diff
 from pipelines.commands.export import export
 from pipelines.commands.golden import golden
 from pipelines.commands.register import register
@@ -27,5 +28,5 @@ def main() -> None:
     """
 
 
-for command in (replay, validate, show, runs, sql, export, demo, golden, store, warmup, register, ui):
+for command in (replay, validate, show, runs, diff, sql, export, demo, golden, store, warmup, register, ui):
     main.add_command(command)

@@ -1,0 +1,135 @@
+"""Two recorded runs side by side in one DuckDB session: schemas `base` and `head` with the same tables.
+
+Each side reads its own files. Through views over all runs a join could be left with nothing but the run in common,
+which is a cross product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from assets.desk.matching import match_requests
+from assets.views import load_views
+from perf_db.commit import Commit
+from perf_db.face import CONFIG
+from perf_db.layout import Layout
+from perf_db.schema import Table, quoted
+from perf_db.store import Store
+from perf_db.tables import RESULT_TABLES
+
+SIDES = ("base", "head")
+# Derived views that the desk asks; they find their tables in the schema they are made in.
+_DERIVED = ("request_phases",)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A run's commit record and the folder its file names start from: a store, or a baseline in a repository."""
+
+    commit: Commit
+    root: Path
+
+    @classmethod
+    def of_store(cls, store: Store, run: str) -> Recorded:
+        return cls(store.commit(run), store.root)
+
+    @property
+    def run(self) -> dict[str, Any]:
+        return self.commit.run
+
+    def file(self, table: str) -> Path | None:
+        """The table's parquet file; None without rows."""
+        stored = self.commit.table(table)
+        return self.root / stored.path if stored is not None and stored.path else None
+
+    def n_rows(self, table: str) -> int:
+        stored = self.commit.table(table)
+        return stored.n_rows if stored is not None else 0
+
+    def digest(self, table: str) -> str | None:
+        stored = self.commit.table(table)
+        return stored.digest if stored is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Both runs, and a connection that has schemas `base` and `head`.
+
+    Attributes:
+        matched_by: how requests of the two were found to be the same: "request_id", or what else was needed.
+    """
+
+    base: Recorded
+    head: Recorded
+    con: duckdb.DuckDBPyConnection
+    matched_by: str
+
+    def rows(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+        """Answer of a query, a mapping per row."""
+        cursor = self.con.execute(query, parameters)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def row(self, query: str, parameters: Any = None) -> dict[str, Any]:
+        """The only row of an answer."""
+        (row,) = self.rows(query, parameters)
+        return row
+
+    def same(self, table: str) -> bool:
+        """Whether the table holds the same rows on both sides, by its digest."""
+        return self.base.digest(table) == self.head.digest(table)
+
+
+@contextmanager
+def open_pair(base: Recorded, head: Recorded) -> Iterator[Pair]:
+    """Both runs in one session, closed at the end. Rows of the head carry the base's request ids where they match."""
+    with duckdb.connect(config=CONFIG) as con:
+        con.execute("SET preserve_insertion_order = false")
+        con.execute(f"SET temp_directory = {quoted(str(Layout(head.root).spill))}")
+        for name, side in zip(SIDES, (base, head), strict=True):
+            con.execute(f"CREATE SCHEMA {name}")
+            for table in RESULT_TABLES.values():
+                con.execute(f"CREATE VIEW {name}.{table.name} AS {_rows_of(side, table)}")
+        matched_by = match_requests(con, base.run, head.run)
+        if matched_by != "request_id":
+            for table in RESULT_TABLES.values():
+                if "request_id" in table.column_names:
+                    con.execute(f"CREATE OR REPLACE VIEW head.{table.name} AS {_renamed(head, table)}")
+        for view in load_views():
+            if view.name in _DERIVED:
+                for name in SIDES:
+                    con.execute(f"USE memory.{name}")
+                    con.execute(view.statement)
+        con.execute("USE memory.main")
+        yield Pair(base, head, con, matched_by)
+
+
+def _rows_of(side: Recorded, table: Table) -> str:
+    """SELECT over one run's rows of a table, in declared columns whatever release wrote them."""
+    ids = f"{quoted(side.run['run_id'])} AS run_id, {quoted(side.run['replay_id'])} AS replay_id"
+    stored, path = side.commit.table(table.name), side.file(table.name)
+    if stored is None or path is None:
+        nothing = ", ".join(f"NULL::{c.dtype.value} AS {c.name}" for c in table.columns)
+        return f"SELECT {ids}, {nothing} WHERE false"
+    columns = [
+        c.name if stored.columns.get(c.name) == c.dtype.value
+        else f"{c.name if c.name in stored.columns else 'NULL'}::{c.dtype.value} AS {c.name}"
+        for c in table.columns
+    ]  # fmt: skip
+    return f"SELECT {ids}, {', '.join(columns)} FROM read_parquet({quoted(str(path))})"
+
+
+def _renamed(side: Recorded, table: Table) -> str:
+    """The same rows under the request ids of the base."""
+    asker = ", a.id AS asker_id" if "asker_id" in table.column_names else ""
+    join = " LEFT JOIN memory.main.head_ids a ON a.own_id = t.asker_id" if asker else ""
+    return (
+        f"SELECT t.* EXCLUDE (request_id{', asker_id' if asker else ''}), m.id AS request_id{asker} "
+        f"FROM ({_rows_of(side, table)}) t JOIN memory.main.head_ids m ON m.own_id = t.request_id{join}"
+    )
