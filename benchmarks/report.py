@@ -95,6 +95,12 @@ def _engines(section: dict[str, Any]) -> str:
             ),
         )
     )
+    calls = [f"{key} {w['runs']['peer']['call_ms']:,.0f}" for key, w in found.items() if "peer" in w["runs"]]
+    if calls:
+        text.append(
+            "Neither figure includes making requests up or working out the summary: the peer's call as a whole takes, "
+            f"ms: {', '.join(calls)}.\n"
+        )
     text.append(
         "Whole processes. The peer prints its summary and writes nothing, in either comparison; our tables are every "
         "request, pass, span, admission, chunk and metric, digested and committed.\n"
