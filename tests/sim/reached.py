@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -27,7 +27,6 @@ LINES = {
     "no budget for the head of the queue": "if tokens <= 0 and rest > 0:",
     "tokenless admission on a spent budget [parity]": "if spent_already:",
     "chunking off: a prompt that waits": "if not spec.chunked_prefill and (rest if vllm else request.prompt - cached) > budget:",
-    "chunking off: a prompt that stops [parity]": "spec.chunked_prefill and request.prompt - request.computed > budget:",
     "refused on arrival: length": "return PROMPT_AT_LIMIT",
     "refused on arrival: pool": "return EXCEEDS_POOL",
     "rejected at the head: length [parity]": "self.reject(self.waiting.popleft(), PROMPT_AT_LIMIT, batch)",
@@ -118,17 +117,14 @@ class Lines:
             self.hit.add((frame.f_code.co_filename, frame.f_lineno))
         return self._executed
 
-    def missed(self) -> list[str]:
+    def missed(self, but: Collection[tuple[str, int]] = ()) -> list[str]:
         """Lines of functions that were never executed, as file:line text."""
         found = []
         for file in sorted(self.files):
             text = Path(file).read_text().splitlines()
-            wanted = _lines_of_functions(compile("\n".join(text), file, "exec"))
-            found += [
-                f"{Path(file).name}:{line}: {text[line - 1].strip()}"
-                for line in sorted(wanted)
-                if (file, line) not in self.hit
-            ]
+            for line in sorted(_lines_of_functions(compile("\n".join(text), file, "exec"))):
+                if (file, line) not in self.hit and (file, line) not in but:
+                    found.append(f"{Path(file).name}:{line}: {text[line - 1].strip()}")
         return found
 
 
@@ -144,12 +140,17 @@ def _lines_of_functions(code: CodeType, *, inside: bool = False) -> set[int]:
     return found
 
 
-def events() -> dict[str, int]:
+def lines_that_say(wanted: str, file: str) -> set[tuple[str, int]]:
+    """The lines of a file that hold a text; of a question, the line that follows if the answer is yes."""
+    text = Path(file).read_text().splitlines()
+    found = {(file, i + line.endswith(":")) for i, line in enumerate(text, start=1) if wanted in line}
+    assert found, f"no line of {file} holds {wanted!r} any more: tell {__file__}"
+    return found
+
+
+def events() -> dict[str, tuple[str, int]]:
     """The line of `sim/reference.py` that stands for each event."""
-    text = Path(sim.reference.__file__).read_text().splitlines()
     places = {}
     for event, wanted in LINES.items():
-        (place,) = [i for i, line in enumerate(text, start=1) if wanted in line] or [0]
-        assert place, f"no line of sim/reference.py holds {wanted!r} any more: tell tests/sim/reached.py"
-        places[event] = place + text[place - 1].endswith(":")
+        (places[event],) = lines_that_say(wanted, sim.reference.__file__)
     return places

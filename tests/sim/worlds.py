@@ -53,23 +53,66 @@ def small(rng: random.Random) -> World:
 
 
 def squeezed(rng: random.Random) -> World:
-    """Many short prompts with long answers on one rank: budget, slots and pool all fall short, pass after pass."""
-    n, seqs, block_tokens = rng.randint(4, 16), rng.randint(3, 8), rng.choice([1, 2, 3, 4])
-    made = _world(rng, n, rng.choice([4, 12]), rng.choice([6, 14, 30]), block_tokens, seqs, sharing=_groups)
-    need = _longest(made.load.prompt_tokens + made.load.output_tokens, block_tokens)
-    profile = rng.choice(["vllm", "parity", "parity"])
+    """Short prompts with long answers on one rank or two: budget, slots and pool all fall short, pass after pass."""
+    n, seqs, block_tokens = rng.randint(4, 16), rng.randint(3, 8), rng.choice([1, 1, 2, 3, 4])
+    ranks, profile = rng.choice([(1, 1), (1, 1), (1, 2)]), rng.choice(["vllm", "parity", "parity"])
+    lengths = rng.choice([4, 12]), rng.choice([6, 14, 30])
+    made = _world(rng, n, *lengths, block_tokens, seqs, sharing=_groups, ranks=ranks)
     spec = replace(
         made.spec,
         profile=profile,
-        workers=1,
-        dp=1,
-        blocks=need + rng.randint(0, 3),
-        max_batched_tokens=rng.choice([seqs, seqs, 8, 16]) if profile == "vllm" else rng.choice([1, 2, 3, 5, 8, 16]),
+        blocks=_longest(made.load.prompt_tokens + made.load.output_tokens, block_tokens) + rng.randint(0, 5),
+        max_batched_tokens=rng.choice([1, 2, 3, 5, 8, 16]),
         max_model_len=None,
-        preemption=rng.choice(["fifo", "lifo"]) if profile == "parity" else "lifo",
+        preemption=rng.choice(["fifo", "lifo"]),
+        prefill_schedule_interval=rng.choice([2, 3, 4]),
         boundary_arrivals=rng.choice(["before", "after"]),
     )
-    return World(_allowed(spec), replace(made.load, pinned_rank=None))
+    return World(_allowed(spec), made.load)
+
+
+def throttled(rng: random.Random) -> World:
+    """A group that computes prompts in every n-th pass only, so that decoders gather behind unfinished prompts."""
+    n, seqs, block_tokens = rng.randint(4, 16), rng.randint(3, 8), rng.choice([1, 1, 2])
+    made = _world(rng, n, rng.choice([8, 16]), rng.choice([6, 14]), block_tokens, seqs, sharing=_tree, ranks=(1, 2))
+    spec = replace(
+        made.spec,
+        timing=FlatTiming(rng.choice([0.5, 1.0])),
+        blocks=_longest(made.load.prompt_tokens + made.load.output_tokens, block_tokens) + rng.randint(0, 12),
+        max_batched_tokens=rng.choice([2, 3, 4, 6]),
+        max_model_len=None,
+        prefill_schedule_interval=rng.choice([2, 3, 4, 6]),
+    )
+    return World(_allowed(spec), made.load)
+
+
+def chorus(rng: random.Random) -> World:
+    """Everybody asks the same, most of them at once: what one gives up is still held by the others."""
+    n, seqs, block_tokens = rng.randint(4, 9), rng.randint(3, 8), rng.choice([1, 1, 2])
+    prompt, output = rng.randint(2, 12), rng.choice([3, 3, 4, 8])
+    made = _world(rng, n, prompt, output, block_tokens, seqs, sharing=_groups, ranks=(1, 1))
+    known = prompt + rng.choice([0, 0, 2, output])
+    # Enough for all of them to begin together, and hardly for their first answers.
+    together = -(-prompt // block_tokens) + min(n, seqs) - 1 + rng.randint(0, 3)
+    spec = replace(
+        made.spec,
+        profile=rng.choice(["vllm", "parity", "parity", "parity"]),
+        blocks=max(_longest([prompt + output], block_tokens), together),
+        prefix_caching=True,
+        max_batched_tokens=rng.choice([3, 64, 64]),
+        preemption=rng.choice(["fifo", "fifo", "lifo"]),
+    )
+    load = replace(
+        made.load,
+        arrival_ns=np.sort([rng.choice([0, 0, 0, 4, 9]) * QUARTER_MS for _ in range(n)]),
+        prompt_tokens=np.full(n, prompt),
+        output_tokens=np.maximum(made.load.output_tokens, rng.choice([0, output])),
+        hash_offsets=np.arange(n + 1) * known,
+        hash_ids=np.tile(np.arange(known), n),
+        hash_block_tokens=1,
+        hashed_tokens=np.full(n, known),
+    )
+    return World(_allowed(spec), load)
 
 
 def deep(rng: random.Random) -> World:
@@ -80,11 +123,11 @@ def deep(rng: random.Random) -> World:
     return _world(rng, n, most_prompt, most_output, block_tokens, seqs, sharing=_tree if rng.random() < 0.8 else _groups)
 
 
-FAMILIES: dict[str, Callable[[random.Random], World]] = {"small": small, "squeezed": squeezed, "deep": deep}
+FAMILIES: dict[str, Callable[[random.Random], World]] = {"small": small, "squeezed": squeezed, "throttled": throttled, "chorus": chorus, "deep": deep}
 
 
 # A deep world takes ten times as long as the others.
-MIX = ("small", "squeezed", "small", "squeezed", "small", "squeezed", "small", "squeezed", "small", "deep")
+MIX = ("small", "squeezed", "small", "squeezed", "small", "throttled", "small", "squeezed", "chorus", "deep")
 
 
 def world(seed: int, family: str = "mixed") -> World:
@@ -93,7 +136,7 @@ def world(seed: int, family: str = "mixed") -> World:
     return FAMILIES[family](random.Random(f"{family} {seed}"))
 
 
-def _world(rng, n, most_prompt, most_output, block_tokens, seqs, *, sharing) -> World:
+def _world(rng, n, most_prompt, most_output, block_tokens, seqs, *, sharing, ranks=None) -> World:
     prompts = [rng.randint(1, most_prompt) for _ in range(n)]
     fewest = 0 if rng.random() < 0.3 else 1
     outputs = [rng.choice([fewest, rng.randint(fewest, most_output), rng.randint(1, most_output)]) for _ in range(n)]
@@ -102,6 +145,7 @@ def _world(rng, n, most_prompt, most_output, block_tokens, seqs, *, sharing) -> 
     budget = rng.choice([1, 2, 3, 5, 8, 16, 32, 64])
     if not chunked and rng.random() < 0.6:
         budget = max(budget, most_prompt + most_output)
+    identity = sharing(rng, prompts, outputs, block_tokens) if rng.random() < 0.75 else {}
     need = _longest([p + o for p, o in zip(prompts, outputs)], block_tokens)
     blocks = rng.choice([need, need, need + rng.randint(0, need // 2), need + rng.randint(0, 2 * need), 10 * need + 50])
     if rng.random() < 0.1:
@@ -109,15 +153,13 @@ def _world(rng, n, most_prompt, most_output, block_tokens, seqs, *, sharing) -> 
     timing = _timing(rng)
     # Long passes get arrivals that are as far apart.
     unit = QUARTER_MS * (rng.choice([8, 40]) if isinstance(timing, PolynomialTiming) else 1)
-    workers, dp = rng.choice([1, 1, 1, 1, 2, 3]), rng.choice([1, 1, 1, 2, 3])
+    workers, dp = ranks or (rng.choice([1, 1, 1, 1, 2, 3]), rng.choice([1, 1, 1, 2, 3]))
     load = {
         "arrival_ns": _arrivals(rng, n, unit),
         "prompt_tokens": np.array(prompts, np.int64),
         "output_tokens": np.array(outputs, np.int64),
         "concurrency": rng.randint(1, seqs + 2) if rng.random() < 0.3 else None,
-    }
-    if rng.random() < 0.75:
-        load |= sharing(rng, prompts, outputs, block_tokens)
+    } | identity
     if rng.random() < 0.2:
         load["session"] = np.array([rng.choice([-1, 0, 1, 2, 7]) for _ in range(n)], np.int64)
         if rng.random() < 0.8:
@@ -208,11 +250,14 @@ def _tree(rng, prompts, outputs, block_tokens) -> dict[str, Any]:
     size = rng.choice([1, 1, 2, 4, block_tokens, 2 * block_tokens, 7])
     ids: list[list[int]] = []
     described = []
-    for i, (prompt, output) in enumerate(zip(prompts, outputs)):
-        known = prompt + (rng.randint(0, output) if rng.random() < 0.7 else 0)
+    for i, output in enumerate(outputs):
+        parent = rng.randrange(i) if i and rng.random() < 0.85 else None
+        if parent is not None and rng.random() < 0.3:
+            prompts[i] = prompts[parent]  # often the very same prompt
+        known = prompts[i] + (rng.randint(0, output) if rng.random() < 0.7 else 0)
         count = -(-known // size)
-        parent = rng.choice(ids) if ids and rng.random() < 0.85 else []
-        common = parent[: min(count, len(parent) if rng.random() < 0.6 else rng.randint(0, len(parent)))]
+        text = [] if parent is None else ids[parent]
+        common = text[: min(count, len(text) if rng.random() < 0.6 else rng.randint(0, len(text)))]
         ids.append(common + [-1000 * (i + 1) - j for j in range(count - len(common))])
         described.append(known)
     return _columns(rng, ids, described, size)
@@ -228,3 +273,24 @@ def _columns(rng, ids: list[list[int]], described: list[int], size: int) -> dict
         # Otherwise the ids describe prompts only, and what they say beyond is surplus.
         columns["hashed_tokens"] = np.array(described, np.int64)
     return columns
+
+
+def _same_prompts(n: int, prompt: int, output: int, **spec: Any) -> World:
+    load = Workload(
+        np.zeros(n, np.int64),
+        np.full(n, prompt),
+        np.full(n, output),
+        hash_offsets=np.arange(n + 1) * prompt,
+        hash_ids=np.tile(np.arange(prompt), n),
+        hash_block_tokens=1,
+    )
+    return World(EngineSpec(timing=FlatTiming(1.0), block_tokens=1, **spec), load)
+
+
+# Worlds that chance rarely makes.
+RARE = (
+    # A first-in victim that this very choice had brought back to decoding.
+    _same_prompts(5, 8, 3, profile="parity", preemption="fifo", async_scheduling=False, blocks=13, max_num_seqs=5),
+    # Ends in another order than began; ends in the queue behind others; an unfinished prompt waits in a full batch.
+    *(world(seed) for seed in (611, 1688, 1755)),
+)
