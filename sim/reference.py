@@ -688,7 +688,7 @@ class Source:
         """The next request that arrives at `now`, stamped; None when nobody is due."""
         load, open_loop = self.load, self.load.concurrency is None
         first = int(load.arrival_ns[self.firsts[0]]) if self.firsts and open_loop else None
-        if self.turns and self.turns[0][0] <= now and (first is None or self.turns[0][0] < first):
+        if self.turns and self.turns[0][0] <= now and (first is None or self.turns[0] < (first, self.firsts[0])):
             when, index = heapq.heappop(self.turns)
         elif open_loop and first is not None and first <= now:
             when, index = first, self.firsts.popleft()

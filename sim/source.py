@@ -97,8 +97,8 @@ def release_arrivals(cfg, inp, st, now):
                 first, when = inp.firsts[g[S.NEXT_FIRST]], now
         if g[S.N_TURNS] > 0 and st.turns[0, 0] <= now:
             turn_when, turn = st.turns[0, 0], st.turns[0, 1]
-            # Of two that arrive at one instant, a later turn goes after a first one; in a closed loop, before it.
-            if cfg.concurrency > 0 or turn_when < when:
+            # In a closed loop a turn that is due goes before a new request; else the earlier one, then source order.
+            if cfg.concurrency > 0 or turn_when < when or (turn_when == when and turn < first):
                 heap_pop(st.turns, g[S.N_TURNS])
                 g[S.N_TURNS] -= 1
                 _place(cfg, inp, st, turn, turn_when, now)

@@ -198,7 +198,7 @@ def _other_block(r: random.Random, case: Case, block: int) -> None:
 
 
 def _synthetic(r: random.Random, case: Case, block: int) -> None:
-    load = r.choice([{"concurrency": r.randint(1, 9)}, {"arrival_interval_ms": r.choice([3.5, 7.25, 11.0])}])
+    load = r.choice([{"concurrency": r.randint(1, 9)}, {"arrival_interval_ms": r.choice([3.5, 11.0])}])
     traffic = {"kind": "synthetic", "input_tokens": r.randint(1, 90), "output_tokens": r.randint(1, 14)}
     traffic |= {"request_count": r.randint(3, 40), **load}
     if r.random() < 0.5:

@@ -154,16 +154,15 @@ def test_2_2_a_session_holds_its_slot_while_it_thinks(engine, profile):
 
 
 @in_both_profiles
-def test_2_1_a_later_turn_goes_after_a_first_one_that_arrives_with_it(engine, profile):
+def test_2_1_of_two_that_arrive_at_one_instant_the_earlier_in_the_source_goes_first(engine, profile):
     """
     ms      0         10        20        30
-    A       |pre      |  thinks |                 one slot; A's second turn is due when B arrives
-    B                           |pre      |       B first, as recorded
-    A2                                    |pre
+    A       |pre      |  thinks |pre      |       one slot; A's second turn is due when B arrives
+    B                                     |pre    A's rows stand before B's, as recorded
     """
     asks = {"A": Ask(8, 1, session=0), "A2": Ask(8, 1, session=0, delay=10), "B": Ask(8, 1, at=20)}
     got = replay(engine, asks, profile=profile, timing=fixed(10, 10), max_num_seqs=1)
-    assert (got.admitted("B"), got.admitted("A2")) == (20, 30)
+    assert (got.admitted("A2"), got.admitted("B")) == (20, 30)
 
 
 @in_both_profiles
