@@ -14,7 +14,7 @@ import numpy as np
 import sim.state as S
 from sim.collect import Collector
 from sim.errors import Deadlock, Livelock, ReplayError, TimingError
-from sim.explain import blocked_message, livelock_message
+from sim.explain import CLOCK_MESSAGE, blocked_message, livelock_message
 from sim.inputs import Workload
 from sim.loop import run
 from sim.prefix import share
@@ -24,7 +24,7 @@ from sim.setup import allocate, config_of, first_turns, inputs_of
 from sim.spec import EngineSpec, FlatTiming
 from sim.state import State
 from sim.timing.compiled import compile_timing
-from sim.timing.plain import PlainPricer, Work
+from sim.timing.plain import CLOCK_END_NS, PlainPricer, Work
 
 PATIENCE = 200_000  # passes between two looks at the progress bar and at Ctrl-C
 
@@ -106,7 +106,7 @@ def _error(status: int, spec: EngineSpec, state: State) -> ReplayError:
             pricer.price(Work(*(int(batch[c]) for c in (S.B_NP, S.B_TP, S.B_KVP, S.B_B, S.B_KV))))
         except TimingError as error:
             return error
-    return TimingError("the timing model returned a duration that is too long for the clock (more than 9e9 ms)")
+    return TimingError(CLOCK_MESSAGE)
 
 
 def check(spec: EngineSpec, load: Workload) -> None:
@@ -134,9 +134,13 @@ def check(spec: EngineSpec, load: Workload) -> None:
         refuse(load.pinned_rank >= spec.dp, f"pinned_rank must be below the {spec.dp} attention-DP ranks of a worker")
     if load.delay_ns is not None:
         refuse(load.delay_ns < 0, "delay_ns must not be negative")
+        refuse(load.delay_ns > CLOCK_END_NS, f"delay_ns must be at most {CLOCK_END_NS}, 146 years")
+    if load.hashed_tokens is not None:
+        refuse(load.hashed_tokens < 0, "hashed_tokens must not be negative")
     if load.concurrency is None:
         firsts = load.arrival_ns if load.session is None else load.arrival_ns[first_turns(load.session)[0]]
         refuse(firsts < 0, "arrival_ns must not be negative")
+        refuse(firsts > CLOCK_END_NS, f"arrival_ns must be at most {CLOCK_END_NS}, 146 years")
         if n and (np.diff(firsts) < 0).any():
             raise ValueError(
                 f"arrivals go back in time after request {int((np.diff(firsts) < 0).argmax())}: sort the workload"
@@ -146,8 +150,10 @@ def check(spec: EngineSpec, load: Workload) -> None:
     if load.hash_offsets is not None:
         if len(load.hash_offsets) != n + 1 or load.hash_ids is None or load.hash_offsets[-1] != len(load.hash_ids):
             raise ValueError("hash_offsets must have one entry more than there are requests and end at len(hash_ids)")
-        if n and (np.diff(load.hash_offsets) < 0).any():
-            raise ValueError("hash_offsets must not decrease")
+        if load.hash_offsets[0] < 0 or (np.diff(load.hash_offsets) < 0).any():
+            raise ValueError("hash_offsets must not be negative, nor decrease")
+        if load.hash_block_tokens < 1:
+            raise ValueError(f"hash_block_tokens={load.hash_block_tokens} must be at least 1")
     if spec.profile == "vllm" and spec.max_batched_tokens < spec.max_num_seqs:
         raise ValueError(
             f"max_batched_tokens={spec.max_batched_tokens} is below max_num_seqs={spec.max_num_seqs}: vLLM refuses "

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from sim.spec import EngineSpec
 
+CLOCK_MESSAGE = (
+    "the replay runs past the end of its clock, 146 years: the durations of the timing model, or the think times, are "
+    "far too long"
+)
+
 
 def blocked_message(spec: EngineSpec, index: int, prompt: int, known: int, now: int) -> str:
     """Why the request at the head can never run. `known`: its prompt and the tokens made so far."""

@@ -8,6 +8,7 @@ from sim.deliver import deliver
 from sim.jit import entry, inlined
 from sim.queues import push_waiting
 from sim.source import FAR, heap_pop, heap_push, mark_dirty, next_arrival, release_arrivals
+from sim.timing.plain import CLOCK_END_NS
 
 
 @inlined
@@ -219,6 +220,8 @@ def run(cfg, inp, st, prices, rows, patience):
             return S.FINISHED
         if cfg.stop >= 0 and upcoming > cfg.stop:
             return S.STOPPED_AT_CAP
+        if upcoming > CLOCK_END_NS:
+            return S.BAD_PRICE
         g[S.NOW] = upcoming
         if g[S.N_PASSES] >= until:
             return S.PAUSE

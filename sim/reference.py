@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sim.errors import Deadlock, Livelock
-from sim.explain import blocked_message, livelock_message
+from sim.errors import Deadlock, Livelock, TimingError
+from sim.explain import CLOCK_MESSAGE, blocked_message, livelock_message
 from sim.inputs import Workload
 from sim.result import (
     COMPLETED,
@@ -36,7 +36,7 @@ from sim.result import (
 )
 from sim.spec import EngineSpec
 from sim.timing.evidence import EvidenceCounter
-from sim.timing.plain import PlainPricer, Price, Work
+from sim.timing.plain import CLOCK_END_NS, PlainPricer, Price, Work
 
 NO_PRICE, NO_WORK = Price(0, 0, -1, -1), Work(0, 0, 0, 0, 0)
 LIVELOCK_CHOICES = 1_000  # choices of one rank that preempt, in a row, without a token in between
@@ -775,6 +775,8 @@ def replay(spec: EngineSpec, workload: Workload, sink: Sink) -> Outcome:
         upcoming = min(times)
         if spec.stop_ns is not None and upcoming > spec.stop_ns:
             break  # 1.5: the cap is soft
+        if upcoming > CLOCK_END_NS:
+            raise TimingError(CLOCK_MESSAGE)
         now = upcoming
     return finish(spec, out, requests, sink, now, began)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from sim.jit import inlined, kernel
 from sim.spec import EngineSpec, FixedTiming, FlatTiming, TableTiming
+from sim.timing.plain import LONGEST_MS
 
 FIXED, POLYNOMIAL, FLAT, TABLE = range(4)
 
@@ -94,12 +95,15 @@ def _nearest_ns(seconds):
 
 @inlined
 def _scaled_ns(ms, ratio):
-    if not (ms >= 0.0 and ms < 9.0e9):  # 9e9 ms: what an int64 of nanoseconds can hold
+    if not (ms >= 0.0 and ms < LONGEST_MS):
         return -1
     ns = _nearest_ns(ms / 1000.0)
     if ratio == 1.0:
         return ns
-    return _nearest_ns((ns // 1_000_000_000 + (ns % 1_000_000_000) / 1e9) / ratio)
+    seconds = (ns // 1_000_000_000 + (ns % 1_000_000_000) / 1e9) / ratio
+    if not seconds < LONGEST_MS / 1000.0:
+        return -1
+    return _nearest_ns(seconds)
 
 
 @inlined

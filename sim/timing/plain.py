@@ -15,6 +15,8 @@ from sim.errors import TimingError
 from sim.spec import EngineSpec, TableTiming
 
 NS_PER_S = 1_000_000_000
+LONGEST_MS = 9e9  # a hundred days
+CLOCK_END_NS = 1 << 62  # 146 years; far enough from the end of an int64 for a pass or a think time to be added
 
 
 class Work(NamedTuple):
@@ -60,15 +62,22 @@ def scaled_ns(milliseconds: float, ratio: float, *, phase: str, where: Work) -> 
     """Whole nanoseconds of one phase: rounded, divided by the speed-up as a double of seconds, rounded again.
 
     Raises:
-        TimingError: the duration is negative, infinite or not a number.
+        TimingError: the duration is negative, infinite, not a number or beyond all reason.
     """
     if not math.isfinite(milliseconds) or milliseconds < 0:
         raise TimingError(
             f"the timing model priced the {phase} part of a pass at {milliseconds} ms for {where._asdict()}; "
             "durations must be finite and not negative: correct the model's tables or coefficients"
         )
-    whole, rest = divmod(nearest_ns(milliseconds / 1000.0), NS_PER_S)
-    return nearest_ns((whole + rest / NS_PER_S) / ratio)
+    if milliseconds < LONGEST_MS:
+        whole, rest = divmod(nearest_ns(milliseconds / 1000.0), NS_PER_S)
+        seconds = (whole + rest / NS_PER_S) / ratio
+        if seconds < LONGEST_MS / 1000.0:
+            return nearest_ns(seconds)
+    raise TimingError(
+        f"the timing model priced the {phase} part of a pass at {milliseconds} ms for {where._asdict()}, divided by "
+        f"{ratio}; no pass takes {LONGEST_MS:g} ms or more: correct the model's tables, coefficients or speed-ups"
+    )
 
 
 def segment(knots: list[float], x: float) -> int:
