@@ -14,7 +14,8 @@ from sim.result import KIND_RESUMED, UNFINISHED
 from tests.sim.answers import Answer
 from tests.sim.worlds import World
 
-# An event has happened when the line of `sim/reference.py` that holds this text has; where it asks, when the answer was yes.
+# An event has happened when the line of `sim/reference.py` that holds this text has been executed; if that line asks
+# something, when the answer was yes.
 LINES = {
     "preemption": "self.preempt(victim, request, batch, now)",
     "eviction of a cached block": "gone, _ = self.cached.popitem(last=False)",
@@ -26,7 +27,7 @@ LINES = {
     "no room for the head of the queue": "if reach - held_by_others + spare > self.pool.available:",
     "no budget for the head of the queue": "if tokens <= 0 and rest > 0:",
     "tokenless admission on a spent budget [parity]": "if spent_already:",
-    "chunking off: a prompt that waits": "if not spec.chunked_prefill and (rest if vllm else request.prompt - cached) > budget:",
+    "chunking off: a prompt waits": "spec.chunked_prefill and (rest if vllm else request.prompt - cached) > budget:",
     "refused on arrival: length": "return PROMPT_AT_LIMIT",
     "refused on arrival: pool": "return EXCEEDS_POOL",
     "rejected at the head: length [parity]": "self.reject(self.waiting.popleft(), PROMPT_AT_LIMIT, batch)",
@@ -68,7 +69,8 @@ def _own_answer_hit(world: World, answer: Answer) -> bool:
 
 def _fifo_skip(world: World, answer: Answer) -> bool:
     table = answer.tables["pressure"]
-    return world.spec.preemption == "fifo" and bool(((table["asker"] != table["request"]) & (table["n_running"] > 1)).any())
+    skips = (table["asker"] != table["request"]) & (table["n_running"] > 1)
+    return world.spec.preemption == "fifo" and bool(skips.any())
 
 
 def _unfinished(world: World, answer: Answer) -> bool:

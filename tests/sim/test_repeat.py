@@ -72,7 +72,8 @@ def elsewhere(code: str, **environment: str) -> list[str]:
 
 def uncompiled() -> None:
     """Print digests, then the kernel lines that nothing reached. For a process without compilation."""
-    files = [str(file) for file in (ROOT / "sim").rglob("*.py") if re.search(r"^@\w*(kernel|inlined|entry)$", file.read_text(), re.M)]
+    sources = {str(file): file.read_text() for file in (ROOT / "sim").rglob("*.py")}
+    files = [file for file, text in sources.items() if re.search(r"^@\w*(kernel|inlined|entry)$", text, re.M)]
     # Short logs and little patience, for the lines that hand them over in the middle.
     sim.setup.LOG_ROWS = sim.setup.LOG_PAD = 0
     sim.engine.PATIENCE = 50

@@ -34,7 +34,8 @@ def random_timing(rng: random.Random) -> Timing:
         return np.sort(rng.sample(range(1, 5_000), count)).astype(float) * rng.choice([1, 1, 0.37])
 
     def values(*shape: int) -> np.ndarray:
-        return np.array([rng.choice([rng.uniform(0, 40), rng.uniform(0, 1e-3), 7.5]) for _ in range(math.prod(shape))]).reshape(shape)
+        drawn = [rng.choice([rng.uniform(0, 40), rng.uniform(0, 1e-3), 7.5]) for _ in range(math.prod(shape))]
+        return np.array(drawn).reshape(shape)
 
     kind = rng.choice(["fixed", "flat", "polynomial", "table", "table", "table"])
     if kind == "fixed":
@@ -115,8 +116,8 @@ def test_1_2_rounding_is_exact_for_any_double():
         ms = rng.choice([rng.uniform(0, 1e-5), rng.uniform(0, 50), rng.randrange(10**9) / 2e6, rng.uniform(0, 8e9)])
         ratio = rng.choice([1.0, 1.7, 3.0, 0.123])
         if ms / ratio < 9e9:
-            prices = compile_timing(EngineSpec(timing=FlatTiming(ms), speedup_ratio=ratio))
-            assert priced(prices, 1, 1, 0, 0, 0)[0] == scaled_ns(ms, ratio, phase="whole", where=Work(1, 1, 0, 0, 0)), ms
+            prices, work = compile_timing(EngineSpec(timing=FlatTiming(ms), speedup_ratio=ratio)), Work(1, 1, 0, 0, 0)
+            assert priced(prices, *work)[0] == scaled_ns(ms, ratio, phase="whole", where=work), ms
 
 
 def one_request(timing: Timing, prompt: int = 4, output: int = 3) -> World:
@@ -181,7 +182,10 @@ def test_durations_that_do_not_fit_the_clock_are_an_error(timing, speedup, said)
     assert re.search(said.replace("+", r"\+"), got.error)
 
 
-@pytest.mark.parametrize(("speedup", "decode_speedup", "prefill_ms", "decode_ms"), [(2, 1, 5, 2), (2, 4, 5, 0.5), (0, 4, 10, 4), (2, 0, 5, 4)])
+@pytest.mark.parametrize(
+    ("speedup", "decode_speedup", "prefill_ms", "decode_ms"),
+    [(2, 1, 5, 2), (2, 4, 5, 0.5), (0, 4, 10, 4), (2, 0, 5, 4)],
+)
 def test_a_speed_up_of_nothing_leaves_a_part_unscaled(speedup, decode_speedup, prefill_ms, decode_ms):
     asked = one_request(FixedTiming(10, 4))
     spec = replace(asked.spec, speedup_ratio=float(speedup), decode_speedup_ratio=float(decode_speedup))

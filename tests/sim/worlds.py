@@ -49,7 +49,8 @@ def small(rng: random.Random) -> World:
     n = rng.choice([rng.randint(1, 6), rng.randint(4, 16)])
     most_prompt, most_output = rng.choice([4, 12, 24, 40]), rng.choice([1, 6, 14, 30, 30])
     block_tokens, seqs = rng.choice([1, 2, 3, 4, 8]), rng.randint(1, 7)
-    return _world(rng, n, most_prompt, most_output, block_tokens, seqs, sharing=_groups if rng.random() < 0.6 else _tree)
+    sharing = _groups if rng.random() < 0.6 else _tree
+    return _world(rng, n, most_prompt, most_output, block_tokens, seqs, sharing=sharing)
 
 
 def squeezed(rng: random.Random) -> World:
@@ -120,10 +121,17 @@ def deep(rng: random.Random) -> World:
     n = rng.randint(30, 80)
     most_prompt, most_output = rng.choice([12, 60, 120]), rng.choice([8, 40, 70])
     block_tokens, seqs = rng.choice([1, 2, 4, 5, 8, 16]), rng.randint(2, 24)
-    return _world(rng, n, most_prompt, most_output, block_tokens, seqs, sharing=_tree if rng.random() < 0.8 else _groups)
+    sharing = _tree if rng.random() < 0.8 else _groups
+    return _world(rng, n, most_prompt, most_output, block_tokens, seqs, sharing=sharing)
 
 
-FAMILIES: dict[str, Callable[[random.Random], World]] = {"small": small, "squeezed": squeezed, "throttled": throttled, "chorus": chorus, "deep": deep}
+FAMILIES: dict[str, Callable[[random.Random], World]] = {
+    "small": small,
+    "squeezed": squeezed,
+    "throttled": throttled,
+    "chorus": chorus,
+    "deep": deep,
+}
 
 
 # A deep world takes ten times as long as the others.
