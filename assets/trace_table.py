@@ -32,14 +32,24 @@ def trace_rows(inputs: Inputs, *, source: str) -> pa.Table:
         "source_line": _int32(known.source_line, n),
         "session_id": _names(known.session_id, n),
         "turn": _int32(known.turn, n),
+        "pinned_rank": _int32(given.pinned_rank, n),
         "arrival_ns": given.arrival_ns,
         "delay_ns": pa.nulls(n, pa.int64()) if given.delay_ns is None else given.delay_ns,
         "prompt_tokens": _int32(given.prompt_tokens),
         "output_tokens": _int32(given.output_tokens),
         "hash_ids": pa.nulls(n, pa.list_(pa.int64())) if hashes is None else hashes,
+        "hashed_tokens": _int32(described(given), n),
         "hash_block_tokens": _int32(None if hashes is None else np.full(n, given.hash_block_tokens), n),
     }
     return TRACES.validate(pa.table(columns), source=source)
+
+
+def described(given: Any) -> np.ndarray | None:
+    """Leading tokens of each request that its ids reach; None without ids."""
+    if given.hash_offsets is None:
+        return None
+    prompts = given.prompt_tokens if given.hashed_tokens is None else given.hashed_tokens
+    return np.minimum(prompts, np.diff(given.hash_offsets) * given.hash_block_tokens)
 
 
 def write_trace(root: Path, key: str, rows: pa.Table) -> Path:

@@ -13,6 +13,7 @@ from pipelines.commands.replay import replay
 from pipelines.commands.runs import runs, show
 from pipelines.commands.sql import sql
 from pipelines.commands.store import store
+from pipelines.commands.trace import trace
 from pipelines.commands.ui import ui
 from pipelines.commands.validate import validate
 from pipelines.commands.warmup import warmup
@@ -28,5 +29,5 @@ def main() -> None:
     """
 
 
-for command in (replay, validate, show, runs, diff, sql, export, demo, golden, store, warmup, register, ui):
+for command in (replay, validate, show, runs, diff, sql, export, demo, golden, store, warmup, register, trace, ui):
     main.add_command(command)

@@ -1,7 +1,8 @@
 """Request traces in: one small file per format, one reader for all of them.
 
 A new format is a file that says how it is recognised and how a line becomes a request, plus a line in
-`registry.FORMATS`. Line numbers, quarantine, sessions, sorting and identity are the reader's business.
+`registry.FORMATS`. Line numbers, quarantine, sessions, sorting and identity are the reader's business. `ingest.ingest`
+does the same in bounded memory, into a folder of parquet.
 """
 
 from assets.ingest.reader import read_trace

@@ -17,7 +17,7 @@ BUFFER = 1 << 20
 BOM = b"\xef\xbb\xbf"
 
 
-class _Digesting(io.RawIOBase):
+class Digesting(io.RawIOBase):
     """The file's bytes as stored, counted into a digest while they pass."""
 
     def __init__(self, file: io.RawIOBase, size: int, progress: Progress | None) -> None:
@@ -52,7 +52,7 @@ class Lines:
     def __iter__(self) -> Iterator[bytes]:
         """Lines without their ends. A last line without a newline counts; an end of file after one does not."""
         with open_bytes(self.path) as raw:
-            digesting = _Digesting(raw, self.path.stat().st_size, self._progress)
+            digesting = Digesting(raw, self.path.stat().st_size, self._progress)
             number = 0
             try:
                 for number, line in enumerate(unpacked(digesting), 1):
@@ -102,7 +102,7 @@ class ParquetRows:
         import pyarrow.parquet as pq
 
         with open_bytes(self.path) as raw:
-            digesting = _Digesting(raw, self.path.stat().st_size, self._progress)
+            digesting = Digesting(raw, self.path.stat().st_size, self._progress)
             while digesting.read(BUFFER):
                 pass
             self.digest = digesting.hexdigest()

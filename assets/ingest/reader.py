@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from assets.ingest.fields import BadRow
 from assets.ingest.lines import Progress, open_lines, raw_text
 from assets.ingest.parser import Format, Options, Parser
+from assets.ingest.prepared import is_prepared, read_prepared
 from assets.ingest.registry import FORMATS, detect
 from assets.ingest.rows import Rows, SomeRowsHaveIds
 from assets.ingest.trace import Counts, Quarantine, Trace, TraceError
+
+EVERYTHING = 2**62
 
 
 def read_trace(
@@ -22,7 +26,7 @@ def read_trace(
     columns: Mapping[str, str] | None = None,
     time_unit: str = "ms",
     nested_basis: str = "auto",
-    needs_timestamps: bool = True,
+    needs_timestamps: bool | None = True,
     needs_output: bool = False,
     strict: bool = False,
     progress: Progress | None = None,
@@ -34,7 +38,8 @@ def read_trace(
         format: one of `FORMATS`; None: found out from the first lines.
         block_tokens: tokens per hash id, where the format has ids; None: what is usual in the format.
         cut_tokens, columns, time_unit, nested_basis: see `Options`.
-        needs_timestamps: whether a request without an arrival is a bad row (not so in a closed loop).
+        needs_timestamps: whether a request without an arrival is a bad row (not so in a closed loop); None: if the
+            first row has one.
         needs_output: whether a request for no tokens is a bad row; it is legal otherwise.
         strict: the first bad row is an error.
         progress: called with (bytes read, bytes in all).
@@ -43,12 +48,9 @@ def read_trace(
         TraceError: no such file, an empty one, an unknown format, no usable row, or with `strict` a bad one.
     """
     path = Path(path)
-    if format is None:
-        chosen, why = detect(path, mapped=columns is not None)
-    elif format in FORMATS:
-        chosen, why = FORMATS[format], "named in the configuration"
-    else:
-        raise TraceError(f"{path}: format {format!r} is not one of {', '.join(FORMATS)}")
+    if is_prepared(path):
+        return read_prepared(path, needs_timestamps=needs_timestamps, needs_output=needs_output)
+    chosen, why = choose(path, format, mapped=columns is not None)
     options = Options(
         block_tokens=block_tokens or chosen.block_tokens,
         asserted_block=block_tokens,
@@ -57,15 +59,40 @@ def read_trace(
         time_unit=time_unit,
         nested_basis=nested_basis,
     )
-    needs = {"needs_timestamps": needs_timestamps, "needs_output": needs_output}
-    reading = _Reading(path, chosen, why, options, strict, progress)
+    reading = Reading(path, chosen, why, options, strict, progress)
     try:
-        return reading.run(Rows(**needs, needs_ids=False))
+        return reading.run(Rows(needs_timestamps=needs_timestamps, needs_output=needs_output, needs_ids=False))
     except SomeRowsHaveIds:
-        return reading.run(Rows(**needs, needs_ids=True))
+        return reading.run(Rows(needs_timestamps=needs_timestamps, needs_output=needs_output, needs_ids=True))
 
 
-class _Reading:
+def choose(path: Path, format: str | None, *, mapped: bool) -> tuple[Format, str]:
+    """The format that was named, or the one that is found out; and why."""
+    if format is None:
+        return detect(path, mapped=mapped)
+    if format in FORMATS:
+        return FORMATS[format], "named in the configuration"
+    raise TraceError(f"{path}: format {format!r} is not one of {', '.join(FORMATS)}")
+
+
+class Batch(NamedTuple):
+    """Some rows and bad rows, in file order; see `Rows.drain`."""
+
+    rows: dict[str, Any]
+    block_tokens: int
+    quarantine: Quarantine
+
+
+class End(NamedTuple):
+    """What is known after the last line."""
+
+    parser: Parser
+    counts: Counts
+    digest: str
+    has_timestamps: bool
+
+
+class Reading:
     """One file and how it is to be read."""
 
     def __init__(
@@ -75,9 +102,41 @@ class _Reading:
         self._options, self._strict, self._progress = options, strict, progress
 
     def run(self, rows: Rows) -> Trace:
-        lines = open_lines(self._path, self._format.layout, self._progress)
-        parser = self._format.reader(self._options)
+        """The whole trace in memory."""
         quarantine = Quarantine()
+        end = self._read(rows, quarantine, lambda: None, EVERYTHING)
+        columns, order = rows.columns()
+        quarantine.sort()
+        return Trace(
+            **columns,
+            hash_block_tokens=end.parser.block_tokens,
+            quarantine=quarantine,
+            counts=end.counts,
+            path=str(self._path),
+            format=self._format.name,
+            why=self._why,
+            digest=end.digest,
+            needs=end.parser.needs,
+            notes={**order, **end.parser.notes()},
+        )
+
+    def stream(self, keep: Callable[[Batch], None], *, batch_rows: int, needs_ids: bool) -> End:
+        """Hand over a batch of rows at a time, and forget it."""
+        rows = Rows(needs_timestamps=None, needs_output=False, needs_ids=needs_ids)
+        quarantine = Quarantine()
+
+        def flush() -> None:
+            keep(Batch(rows.drain(), self._parser.block_tokens, quarantine))
+            quarantine.clear()
+
+        end = self._read(rows, quarantine, flush, batch_rows)
+        flush()
+        return end
+
+    def _read(self, rows: Rows, quarantine: Quarantine, flush: Callable[[], None], batch_rows: int) -> End:
+        lines = open_lines(self._path, self._format.layout, self._progress)
+        parser = self._parser = self._format.reader(self._options)
+        n_clean = n_bad = 0
         n_blank = n_header = n_skipped = n_records = n_rows = 0
         whole, kept = parser.whole, parser.kept
         for number, line in enumerate(lines, 1):
@@ -107,6 +166,9 @@ class _Reading:
                 self._set_aside(quarantine, number, bad, line)
                 n_rows += 1
             n_records += 1
+            if len(rows) + len(quarantine) >= batch_rows:
+                n_clean, n_bad = n_clean + len(rows), n_bad + len(quarantine)
+                flush()
         for ordinal, number, text, made in parser.finish():
             try:
                 if isinstance(made, BadRow):
@@ -119,31 +181,15 @@ class _Reading:
             header=n_header,
             blank=n_blank,
             rows_read=n_rows,
-            clean=len(rows),
-            quarantined=len(quarantine),
+            clean=n_clean + len(rows),
+            quarantined=n_bad + len(quarantine),
             skipped=n_skipped,
             records=n_records,
         )
         if counts.lines != n_header + n_blank + n_skipped + n_records or n_rows != counts.clean + counts.quarantined:
             raise AssertionError(f"{self._path}: lines got lost: {counts}")
         self._insist_on_rows(counts, quarantine)
-        return self._trace(rows, parser, counts, quarantine, lines.digest)
-
-    def _trace(self, rows: Rows, parser: Parser, counts: Counts, quarantine: Quarantine, digest: str) -> Trace:
-        columns, order = rows.columns()
-        quarantine.sort()
-        return Trace(
-            **columns,
-            hash_block_tokens=parser.block_tokens,
-            quarantine=quarantine,
-            counts=counts,
-            path=str(self._path),
-            format=self._format.name,
-            why=self._why,
-            digest=digest,
-            needs=parser.needs,
-            notes={**order, **parser.notes()},
-        )
+        return End(parser, counts, lines.digest, rows.has_timestamps)
 
     def _set_aside(self, quarantine: Quarantine, number: int, bad: BadRow, line: bytes) -> None:
         if self._strict:

@@ -43,13 +43,13 @@ class Rows:
     """Columns of the usable rows so far.
 
     Args:
-        needs_timestamps: a first turn without an arrival is a bad row.
+        needs_timestamps: a first turn without an arrival is a bad row; None: if the first row has one.
         needs_ids: a row without prefix ids is a bad row. A file in which no row has any is a trace without prefix
             information; in one where others have them, a row without would pass for one that shares nothing.
         needs_output: a request for no tokens is a bad row.
     """
 
-    def __init__(self, *, needs_timestamps: bool, needs_ids: bool, needs_output: bool) -> None:
+    def __init__(self, *, needs_timestamps: bool | None, needs_ids: bool, needs_output: bool) -> None:
         self.needs_timestamps, self.needs_ids, self.needs_output = needs_timestamps, needs_ids, needs_output
         self.request_id, self.source_line = array("q"), array("q")
         self.order_ns, self.delay_ns = array("q"), array("q")
@@ -87,6 +87,8 @@ class Rows:
         if session is None:
             if delay_ns:
                 raise BadRow("delay_without_turn", "delay", delay_ns / 1e6)
+            if self.needs_timestamps is None:
+                self.needs_timestamps = arrival_ns is not None
             if arrival_ns is None:
                 if self.needs_timestamps:
                     raise BadRow("missing_field", "timestamp")
@@ -129,6 +131,32 @@ class Rows:
             self.has_ids = True  # an empty list says something, too: a prompt shorter than a block
             self.hash_ids.extend(hash_ids)
         self.hash_ends.append(len(self.hash_ids))
+
+    def drain(self) -> dict[str, Any]:
+        """Columns of table `traces` of the rows so far, in file order and with times as given; then start afresh."""
+        names = (
+            "request_id",
+            "source_line",
+            "order_ns",
+            "delay_ns",
+            "prompt_tokens",
+            "output_tokens",
+            "session",
+            "turn",
+        )
+        found: dict[str, Any] = {
+            name: _column(getattr(self, name)).copy() for name in (*names, "pinned_rank", "hashed_tokens")
+        }
+        found["arrival_ns"] = found.pop("order_ns")
+        found["external_id"] = self.external_ids
+        ends, ids = _column(self.hash_ends), _column(self.hash_ids)
+        found["has_ids"], found["session_names"] = self.has_ids, self.session_names
+        found["hash_offsets"], found["hash_ids"] = np.concatenate([np.zeros(1, np.int64), ends]), ids.copy()
+        del ends, ids
+        for name in (*names, "pinned_rank", "hashed_tokens", "hash_ids", "hash_ends"):
+            setattr(self, name, array("q"))
+        self.external_ids = []
+        return found
 
     def columns(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Columns of a Trace in order of arrival, and what the sorting did."""

@@ -40,6 +40,11 @@ class Quarantine:
         self.value.append(value)
         self.raw.append(raw)
 
+    def clear(self) -> None:
+        """Forget the rows."""
+        for values in self.columns().values():
+            values.clear()
+
     def sort(self) -> None:
         """File order: formats that need the whole file find some faults after the last line."""
         order = sorted(range(len(self)), key=self.source_line.__getitem__)

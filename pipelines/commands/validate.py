@@ -10,7 +10,7 @@ CONFIG_ENDINGS = {".yaml", ".yml"}
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path))
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field of a configuration.")
 @click.option("--format", "form", help="Format of a trace.  [default: found out]")
 def validate(file: Path, overrides: tuple[str, ...], form: str | None) -> None:

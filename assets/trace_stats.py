@@ -1,0 +1,138 @@
+"""What is in a trace, before any replay: counts, load over time, lengths, ties, and the best prefix reuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from assets.ingest import Trace
+from assets.trace_table import described
+
+BUCKETS = 24  # of the time axis
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+def trace_stats(trace: Trace) -> dict[str, Any]:
+    """Everything `tracemill trace show` says, ready for JSON. Unknown things are None."""
+    counts = trace.counts
+    sessions = None
+    if trace.session is not None:
+        named = trace.session[trace.session >= 0]
+        turns = np.bincount(named, minlength=len(trace.session_names))
+        sessions = {
+            "sessions": int((turns > 0).sum()),
+            "turns": len(named),
+            "most_turns": int(turns.max(initial=0)),
+        }
+    return {
+        "path": trace.path,
+        "format": trace.format,
+        "why_this_format": trace.why,
+        "digest": trace.digest,
+        "counts": {name: getattr(counts, name) for name in counts.__dataclass_fields__},
+        "quarantine": _quarantine(trace),
+        "sessions": sessions,
+        "needs": list(trace.needs),
+        "prompt_tokens": lengths(trace.prompt_tokens),
+        "output_tokens": lengths(trace.output_tokens),
+        "arrivals": arrivals(trace) if trace.has_timestamps else None,
+        "prefix": best_reuse(trace),
+        "notes": trace.notes,
+        "warnings": list(trace.warnings),
+    }
+
+
+def _quarantine(trace: Trace) -> list[dict[str, Any]]:
+    found = trace.quarantine
+    first = {reason: i for i, reason in reversed(list(enumerate(found.reason)))}
+    return [
+        {
+            "reason": reason,
+            "rows": n,
+            "first_line": found.source_line[first[reason]],
+            "example": found.raw[first[reason]],
+        }
+        for reason, n in found.reasons().items()
+    ]
+
+
+def lengths(tokens: np.ndarray) -> dict[str, Any]:
+    """Summary and a histogram in powers of two: `below` is the upper edge of each bin, not in it."""
+    ordered = np.sort(tokens)
+    n = len(ordered)
+    places = {name: int(ordered[int((n - 1) * q + 0.5)]) for name, q in QUANTILES.items()}
+    top = int(ordered[-1]).bit_length()
+    edges = [0, *(2**i for i in range(top + 1))]
+    bins = np.searchsorted(ordered, edges)
+    histogram = [{"below": edges[i + 1], "requests": int(bins[i + 1] - bins[i])} for i in range(len(edges) - 1)]
+    while len(histogram) > 1 and histogram[0]["requests"] == 0:
+        histogram.pop(0)
+    return {
+        "total": int(tokens.sum()),
+        "mean": float(tokens.mean()),
+        "min": int(ordered[0]),
+        **places,
+        "max": int(ordered[-1]),
+        "histogram": histogram,
+    }
+
+
+def arrivals(trace: Trace) -> dict[str, Any]:
+    """Load over time and ties. Later turns have no times of their own and are left out."""
+    times = trace.arrival_ns if trace.turn is None else trace.arrival_ns[trace.turn <= 0]
+    span_ns = int(times[-1]) - int(times[0])
+    bucket_ns = max(1, -(-(span_ns + 1) // BUCKETS))
+    per_bucket = np.bincount((times - times[0]) // bucket_ns, minlength=BUCKETS)[:BUCKETS]
+    _, same = np.unique(times, return_counts=True)
+    return {
+        "requests": len(times),
+        "span_s": span_ns / 1e9,
+        "mean_per_s": (len(times) - 1) / (span_ns / 1e9) if span_ns else None,
+        "bucket_s": bucket_ns / 1e9,
+        "per_bucket": per_bucket.tolist(),
+        "distinct_times": len(same),
+        "requests_in_ties": int(same[same > 1].sum()),
+        "largest_tie": int(same.max()),
+    }
+
+
+def best_reuse(trace: Trace) -> dict[str, Any] | None:
+    """Blocks that an infinite cache would find, request after request; None where nothing is known of prefixes.
+
+    A block counts if an earlier request has the same ids up to and including it.
+    """
+    if trace.hash_offsets is None or trace.hash_ids is None:
+        return None
+    block, offsets = trace.hash_block_tokens, trace.hash_offsets
+    reach = described(trace)
+    assert reach is not None
+    # Where ids go on into generated tokens, only those of the prompt can be found.
+    prompts = np.minimum(reach, trace.prompt_tokens)
+    ends = -(-reach // block)
+    _, dense = np.unique(trace.hash_ids, return_inverse=True)
+    node = np.full(len(trace), -1, np.int64)
+    active = np.flatnonzero(ends > 0)
+    blocks = reused = tokens = n_nodes = depth = 0
+    while len(active):
+        key = ((node[active] + 1) << 32) | dense[offsets[active] + depth]
+        _, first, number = np.unique(key, return_index=True, return_inverse=True)
+        node[active] = n_nodes + number
+        n_nodes += len(first)
+        size = np.clip(prompts[active] - depth * block, 0, block)
+        seen = np.ones(len(active), bool)
+        seen[first] = False
+        blocks += int((size > 0).sum())
+        reused += int((seen & (size > 0)).sum())
+        tokens += int(size[seen].sum())
+        depth += 1
+        active = active[ends[active] > depth]
+    total = int(trace.prompt_tokens.sum())
+    return {
+        "block_tokens": block,
+        "blocks": blocks,
+        "reusable_blocks": reused,
+        "reusable_tokens": tokens,
+        "share_of_blocks": reused / blocks if blocks else 0.0,
+        "share_of_prompt_tokens": tokens / total,
+    }
