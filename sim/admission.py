@@ -40,19 +40,27 @@ def admit(cfg, inp, st, k, slot, budget, n, throttled):
             break
         known = prompt + q[r, S.RECEIVED]
         whole = cdiv(known, cfg.bs)
-        if not cfg.vllm and not again and whole > cfg.blocks:
+        # TensorRT-LLM has no room for a token after a prompt that fills the pool.
+        if not cfg.vllm and not again and (whole > cfg.blocks or (cfg.trtllm and prompt >= cfg.blocks * cfg.bs)):
             _reject(st, k, slot, r, EXCEEDS_POOL)
             continue
         room = available(st, k)
         hit, used = 0, 0
         if cfg.caching and (q[r, S.SHARED] > 0 or again):
-            # One token is left to compute if logits are needed: a full hit gives up its last block (5.5).
-            hit, used = lookup(inp, st, r, (known - 1) // cfg.bs if q[r, S.OUTPUT] > 0 else known // cfg.bs)
+            # One token is left to compute if logits are needed: a full hit gives up its last block (5.5). TensorRT-LLM
+            # keeps it whole.
+            whole_hit = q[r, S.OUTPUT] == 0 or cfg.trtllm
+            hit, used = lookup(inp, st, r, known // cfg.bs if whole_hit else (known - 1) // cfg.bs)
         cached = hit * cfg.bs
         rest = known - cached
         tokens = min(rest, budget)
         reach = whole if cfg.reserve_full or not cfg.vllm else cdiv(cached + tokens, cfg.bs)
-        if reach - used + (cfg.spare if rank[k, S.RUN_N] > 0 else 0) > room:
+        spare = cfg.spare if rank[k, S.RUN_N] > 0 else 0
+        if cfg.trtllm:
+            # guaranteed_no_evict: the request to its end, beside what the running ones will still take (section 9).
+            reach = cdiv(prompt + q[r, S.OUTPUT], cfg.bs)
+            spare = rank[k, S.PROMISED]
+        if reach - used + spare > room:
             break
         if throttled and rest > 1:
             break
@@ -63,6 +71,8 @@ def admit(cfg, inp, st, k, slot, budget, n, throttled):
         drop_waiting(st, k, r, again)
         pin(inp, st, r, hit)
         take(st, k, cdiv(cached + tokens, cfg.bs) - hit)
+        if cfg.trtllm:
+            rank[k, S.PROMISED] += reach - cdiv(cached + tokens, cfg.bs)
         push_running(st, k, r)
         q[r, S.ORDER] = rank[k, S.ORDERS]
         rank[k, S.ORDERS] += 1

@@ -58,7 +58,10 @@ def _complete(cfg, inp, st, k, r, now):
         computed = q[r, S.PROMPT] + max(output - 1, 0)  # the newest token is never computed (5.8)
         if output > 0:
             close_span(st, r, output - q[r, S.RECEIVED])
-        release(inp, st, r, (computed + cfg.bs - 1) // cfg.bs, computed // cfg.bs if cfg.caching else 0, True)
+        held = (computed + cfg.bs - 1) // cfg.bs
+        release(inp, st, r, held, computed // cfg.bs if cfg.caching else 0, True)
+        if cfg.trtllm:
+            st.r[k, S.PROMISED] -= (q[r, S.PROMPT] + output + cfg.bs - 1) // cfg.bs - held
     else:
         # Preempted while its last token was in flight: it ends in the queue, and its cached blocks become anonymous.
         drop_waiting(st, k, r, True)

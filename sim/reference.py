@@ -49,12 +49,12 @@ def cdiv(a: int, b: int) -> int:
 class Request:
     """One request on its way through the engine. Token counts; `known` = prompt plus tokens received."""
 
-    def __init__(self, index: int, load: Workload, limit: int | None) -> None:
+    def __init__(self, index: int, load: Workload, output: int) -> None:
         self.index = index
         self.prompt = int(load.prompt_tokens[index])
         self.asked = int(load.output_tokens[index])
-        # 3.1: reaching max_model_len is a normal end, so the limit only shortens the output.
-        self.output = self.asked if limit is None else max(0, min(self.asked, limit - self.prompt))
+        # Reaching a limit is a normal end, so limits only shorten the output (3.1).
+        self.output = output
         self.arrival = -1
         self.worker = self.dp_rank = -1
         self.status, self.reason, self.end = UNFINISHED, NO_REASON, -1
@@ -183,7 +183,7 @@ class Rank:
         self.depth = 2 if spec.profile == "vllm" and spec.async_scheduling else 1
         self.gated = spec.profile == "parity" and spec.async_scheduling
         ties = spec.boundary_arrivals or ("after" if self.depth == 2 else "before")
-        self.reads_ties = ties == "before" or spec.profile == "parity"
+        self.reads_ties = ties == "before" or spec.profile != "vllm"
         self.pool = Pool(spec.blocks)
         self.pricer = PlainPricer(spec)
         self.inbox: deque[Request] = deque()  # placed here, not yet read by the scheduler
@@ -386,14 +386,14 @@ class Rank:
             if not copies:
                 break
             hit.append(copies[0])
-        if len(hit) * bs >= request.known and request.output > 0:
+        if len(hit) * bs >= request.known and request.output > 0 and self.spec.profile != "trtllm":
             hit = hit[: (request.known - 1) // bs]
         return hit
 
     def admit(self, batch: Batch, budget: int, throttled: bool, now: int) -> int:
         """4.3: the waiting queue, strictly in order."""
         spec, bs = self.spec, self.spec.block_tokens
-        vllm = spec.profile == "vllm"
+        vllm, trtllm = spec.profile == "vllm", spec.profile == "trtllm"
         while self.waiting and len(self.running) < spec.max_num_seqs:
             if vllm and budget <= 0:
                 break
@@ -405,7 +405,9 @@ class Rank:
                 break
             hit = self.lookup(request)
             whole = cdiv(request.known, bs)
-            if not vllm and request.preemptions == 0 and whole > spec.blocks:
+            # TensorRT-LLM has no room for a token after a prompt that fills the pool.
+            too_long = whole > spec.blocks or (trtllm and request.prompt >= spec.blocks * bs)
+            if not vllm and request.preemptions == 0 and too_long:
                 self.reject(self.waiting.popleft(), EXCEEDS_POOL, batch)
                 continue
             cached = len(hit) * bs
@@ -414,6 +416,10 @@ class Rank:
             held_by_others = sum(1 for block in hit if block.users > 0)
             reach = whole if spec.reserve_full_isl or not vllm else cdiv(cached + tokens, bs)
             spare = int(spec.watermark * (spec.blocks + 1)) if self.running else 0
+            if trtllm:
+                # guaranteed_no_evict: the request to its end, beside what the running ones will still take (section 9).
+                reach = cdiv(request.prompt + request.output, bs)
+                spare = sum(cdiv(r.prompt + r.output, bs) - len(r.blocks) for r in self.running)
             if reach - held_by_others + spare > self.pool.available:
                 break
             if throttled and rest > 1:
@@ -458,8 +464,10 @@ class Rank:
             prompt_part = min(max(0, request.prompt - item.before), item.tokens)
             if prompt_part > 0:
                 np_, tp, kvp = np_ + 1, tp + prompt_part, kvp + item.before
-            # A resumed chunk that reaches the end is a decode as well; one that does not never is (decisions).
-            if item.tokens > prompt_part and item.samples:
+            # A resumed chunk that reaches the end is a decode as well; one that does not never is (decisions). A full
+            # hit that stays full (TensorRT-LLM) computes nothing, and gets its first token from a decode.
+            full_hit = item.tokens == 0 and request.output > 0
+            if (item.tokens > prompt_part or full_hit) and item.samples:
                 b, kv = b + 1, kv + request.computed
         for item in batch.items:
             if item.samples:
@@ -559,7 +567,7 @@ class Group:
         for rank in self.acting:
             rank.out.group_pass = number
             ended += rank.deliver(now)
-        if self.spec.profile == "parity" and not self.has_work:
+        if self.spec.profile != "vllm" and not self.has_work:
             self.wave = 0  # drained (4.5), even if somebody arrives at this very instant
         return ended
 
@@ -731,7 +739,8 @@ def replay(spec: EngineSpec, workload: Workload, sink: Sink) -> Outcome:
     """
     began = time.perf_counter()
     out = Tables(workload, spec)
-    requests = [Request(i, workload, spec.max_model_len) for i in range(len(workload))]
+    outputs = spec.outputs(workload.prompt_tokens, workload.output_tokens)
+    requests = [Request(i, workload, int(outputs[i])) for i in range(len(workload))]
     source = Source(workload, requests)
     groups = [Group(spec, w, out) for w in range(spec.workers)]
     next_worker, next_rank = 0, [0] * spec.workers

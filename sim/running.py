@@ -25,6 +25,8 @@ def run_plain(cfg, inp, st, k, slot, now, throttled):
     demand = growth[k, res, 2]
     if demand <= available(st, k):
         take(st, k, demand)
+        if cfg.trtllm:
+            rank[k, S.PROMISED] -= demand
     else:
         _grow_under_pressure(cfg, inp, st, k, slot, now, res)
     _close_generated(cfg, inp, st, k, number)
@@ -43,6 +45,8 @@ def run_plain(cfg, inp, st, k, slot, now, throttled):
         preempt(cfg, inp, st, k, slot, now, r, r, 0)  # it is last in running order, so it is its own victim
         return budget, n
     take(st, k, need)
+    if cfg.trtllm:
+        rank[k, S.PROMISED] -= need
     put(st, n, r, tokens, before, KIND_RUNNING, -1)
     close_shared(inp, st, r, (before + tokens) // cfg.bs if cfg.caching else 0)
     return budget - tokens, n + 1
@@ -117,6 +121,8 @@ def run_literally(cfg, inp, st, k, slot, now, throttled):
             r = rank[k, S.RUN_HEAD] if cfg.fifo else -1
         else:
             take(st, k, need)
+            if cfg.trtllm:
+                rank[k, S.PROMISED] -= need
             q[r, S.MARK] = mark
             budget -= tokens
             known = before if cfg.depth == 2 and state != S.PREFILL else before + tokens

@@ -55,8 +55,9 @@ def settle(cfg, inp, st, prices, k, slot, n, plain):
         tokens += count
         if part > 0:
             np_, tp, kvp = np_ + 1, tp + part, kvp + before
-        if count > part and samples:
-            # A resumed chunk that reaches the end is a decode as well; one that does not never is.
+        if samples and (count > part or (count == 0 and q[r, S.OUTPUT] > 0)):
+            # A resumed chunk that reaches the end is a decode as well; one that does not never is. A full hit that
+            # stays full (TensorRT-LLM) computes nothing, and gets its first token from a decode.
             nb, kv = nb + 1, kv + before + count
         if s[i, S.S_KIND] != KIND_RUNNING:
             admitted += 1

@@ -68,8 +68,9 @@ def config_of(spec: EngineSpec, load: Workload) -> Config:
     return Config(
         n=len(load),
         vllm=int(vllm),
+        trtllm=int(spec.profile == "trtllm"),
         depth=depth,
-        gated=int(not vllm and spec.async_scheduling),
+        gated=int(spec.profile == "parity" and spec.async_scheduling),
         reads_ties=int(ties == "before" or not vllm),
         workers=spec.workers,
         dp=spec.dp,
@@ -118,9 +119,7 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, r
     fresh[S.STATUS] = UNFINISHED
     q = np.empty((n, S.Q_WIDTH), np.int32)
     q[:] = fresh  # row by row: a column at a time would walk the whole array once per column
-    output = load.output_tokens
-    if spec.max_model_len is not None:
-        output = np.clip(np.minimum(output, spec.max_model_len - load.prompt_tokens), 0, None)
+    output = spec.outputs(load.prompt_tokens, load.output_tokens)
     q[:, S.PROMPT], q[:, S.OUTPUT], q[:, S.SHARED] = load.prompt_tokens, output, shared.blocks
     r = np.zeros((ranks, S.R_WIDTH), np.int64)
     for column in (

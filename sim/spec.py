@@ -63,7 +63,8 @@ class EngineSpec:
     """One pool of serving workers. Lengths in tokens, durations in ns unless the name says otherwise.
 
     Attributes:
-        profile: whose behaviour is reproduced: "vllm" (vLLM's own scheduler) or "parity" (the reference simulator).
+        profile: whose behaviour is reproduced: "vllm" (vLLM's own scheduler), "parity" (the reference simulator's vLLM)
+            or "trtllm" (the reference simulator's TensorRT-LLM, capacity policy guaranteed_no_evict).
         workers: replicas behind a round-robin router.
         dp: attention-DP ranks per worker; they start passes together and wait for the slowest.
         blocks: usable KV blocks of one rank.
@@ -81,7 +82,7 @@ class EngineSpec:
         stop_ns: soft cap on virtual time; events at the cap still happen.
     """
 
-    profile: Literal["vllm", "parity"] = "vllm"
+    profile: Literal["vllm", "parity", "trtllm"] = "vllm"
     timing: Timing = field(default_factory=PolynomialTiming)
     workers: int = 1
     dp: int = 1
@@ -101,6 +102,18 @@ class EngineSpec:
     speedup_ratio: float = 1.0
     decode_speedup_ratio: float = 1.0
     stop_ns: int | None = None
+
+    def outputs(self, prompt_tokens: np.ndarray, output_tokens: np.ndarray) -> np.ndarray:
+        """Tokens that requests may make: their budgets, cut where max_model_len ends a sequence (3.1).
+
+        TensorRT-LLM also cuts at submission what a rank's whole pool could not hold (section 9).
+        """
+        ends = [output_tokens]
+        if self.max_model_len is not None:
+            ends.append(self.max_model_len - prompt_tokens)
+        if self.profile == "trtllm":
+            ends.append(self.blocks * self.block_tokens - prompt_tokens)
+        return np.clip(np.minimum.reduce(ends), 0, None)
 
     @property
     def ranks(self) -> int:

@@ -91,7 +91,7 @@ T_WIDTH = 5
     CHOICES,
     ACTING,  # takes part in the group pass
     ADMISSIONS,
-    SHARERS,  # decoding requests whose generated blocks can be shared
+    PROMISED,  # blocks that running requests will still take until their end (TensorRT-LLM)
 ) = range(29)
 R_WIDTH = 32
 
@@ -191,6 +191,7 @@ class Config(NamedTuple):
 
     n: int
     vllm: int
+    trtllm: int
     depth: int  # batches in flight: 1 synchronous, 2 asynchronous
     gated: int
     reads_ties: int

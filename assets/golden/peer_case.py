@@ -1,4 +1,4 @@
-"""Case files of the reference simulator (profile `parity`) -> engine spec and workload.
+"""Case files of the reference simulator (profiles `parity` and `trtllm`) -> engine spec and workload.
 
 Field names are the simulator's own. A field with no meaning here is refused or reported as unsupported, never ignored.
 """
@@ -22,6 +22,8 @@ from sim.spec import EngineSpec, FixedTiming, PolynomialTiming, TableTiming, Tim
 
 MS = 1_000_000  # ns
 TRACE_BLOCK_TOKENS = 512  # where a trace does not say
+
+BLOCK_TOKENS = {"vllm": 64, "trtllm": 32}  # where a case does not say
 
 # Engine fields that need an issue of their own -> what they are.
 MISSING = {
@@ -99,22 +101,28 @@ def load(case: Mapping[str, Any], base: Path) -> PeerCase:
 def _spec(engine: Mapping[str, Any], dp: int, workers: int, options: Mapping[str, Any]) -> EngineSpec:
     fields = dict(engine)
     backend = fields.get("backend", "vllm")
-    if backend != "vllm":
+    if backend not in ("vllm", "trtllm"):
         raise Unsupported(f"{backend} backend", f"engine.backend={backend!r}")
     for name, area in MISSING.items():
         if fields.get(name) is not None:
             raise Unsupported(area, f"engine.{name}")
     if fields.pop("prefill_decode_interval", 0):
         raise ConfigError("engine.prefill_decode_interval: SGLang only; vLLM has prefill_schedule_interval")
+    if backend == "trtllm":
+        policy = (fields.get("trtllm") or {}).get("capacity_scheduler_policy", "guaranteed_no_evict")
+        if policy != "guaranteed_no_evict":
+            raise ConfigError(f"engine.trtllm.capacity_scheduler_policy={policy!r}: only guaranteed_no_evict is known")
+        if fields.get("prefill_schedule_interval", 1) != 1:
+            raise ConfigError("engine.prefill_schedule_interval: vLLM only; remove it")
     for name in [*WITHOUT_EFFECT, *MISSING]:
         fields.pop(name, None)
     stop = options.get("max_sim_time_ms")
     spec = EngineSpec(
-        profile="parity",
+        profile="parity" if backend == "vllm" else "trtllm",
         timing=_timing(fields.pop("timing_model", {"type": "polynomial"})),
         workers=_count("topology.workers", workers),
         dp=_count("config.dp_size", dp),
-        block_tokens=_count("engine.block_size", fields.pop("block_size", 64), least=2),
+        block_tokens=_count("engine.block_size", fields.pop("block_size", BLOCK_TOKENS[backend]), least=2),
         blocks=_count("engine.num_gpu_blocks", fields.pop("num_gpu_blocks", 16384)),
         max_num_seqs=_count("engine.max_num_seqs", fields.pop("max_num_seqs", 256)),
         max_batched_tokens=_count("engine.max_num_batched_tokens", fields.pop("max_num_batched_tokens", 8192)),

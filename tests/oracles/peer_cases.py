@@ -222,8 +222,18 @@ def _crowd(r: random.Random, case: Case, block: int) -> None:
 
 def _anything(r: random.Random, case: Case, block: int) -> None:
     """Several families on top of each other; a later one may undo what an earlier one did."""
-    for name in r.sample([name for name in FAMILIES if name not in ("plain", "anything")], r.randint(2, 5)):
+    for name in r.sample([name for name in FAMILIES if name not in ("plain", "anything", "trtllm")], r.randint(2, 5)):
         FAMILIES[name](r, case, block)
+
+
+def _trtllm(r: random.Random, case: Case, block: int) -> None:
+    """TensorRT-LLM under any of the others, vLLM's own fields left out."""
+    for name in r.sample([n for n in FAMILIES if n not in ("plain", "anything", "trtllm", "interval")], r.randint(1, 3)):
+        FAMILIES[name](r, case, block)
+    engine = case["config"]["engine"]
+    engine["backend"] = "trtllm"
+    engine.pop("preemption_mode", None)
+    engine["enable_prefix_caching"] = r.random() < 0.8
 
 
 FAMILIES: dict[str, Callable[[random.Random, Case, int], None]] = {
@@ -245,4 +255,5 @@ FAMILIES: dict[str, Callable[[random.Random, Case, int], None]] = {
     "synthetic": _synthetic,
     "crowd": _crowd,
     "anything": _anything,
+    "trtllm": _trtllm,
 }
