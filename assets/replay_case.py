@@ -8,33 +8,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from assets.golden import compare_peer, peer_case, vllm_case
 from assets.golden.run import run
 from assets.golden.unsupported import Unsupported
 from sim.config import ConfigError
 from sim.inputs import Workload
-from sim.metrics import Sla, summary
-from sim.result import REQUESTS, Columns
+from sim.metrics import Sla, Tap, summary
 from sim.spec import EngineSpec
-
-
-class RequestsOnly:
-    """A sink for those who want figures and no tables: keeps the requests, lets everything else go."""
-
-    def __init__(self) -> None:
-        self._parts: list[Columns] = []
-
-    def rows(self, table: str, columns: Columns) -> None:
-        if table == "requests":
-            self._parts.append(columns)
-
-    def requests(self) -> Columns:
-        if len(self._parts) == 1:
-            return self._parts[0]
-        empty = np.zeros(0, np.int64)
-        return {name: np.concatenate([empty, *(part[name] for part in self._parts)]) for name in REQUESTS}
 
 
 def answer_case(path: Path, *, summary_only: bool) -> dict[str, Any]:
@@ -52,11 +32,12 @@ def answer_case(path: Path, *, summary_only: bool) -> dict[str, Any]:
     """
     spec, workload, sla, gpus = _load(path)
     if summary_only:
-        sink = RequestsOnly()
+        sink = Tap()
         outcome = import_module("sim.engine").replay(spec, workload, sink)
-        return {"summary": summary(sink.requests(), outcome, spec, sla=sla, gpus_per_worker=gpus)}
+        return {"summary": sink.compute(outcome, spec, sla=sla, gpus_per_worker=gpus).summary()}
     done = run(spec, workload)
-    figures = summary(done.tables["requests"], done.outcome, spec, sla=sla, gpus_per_worker=gpus)
+    tables = done.tables
+    figures = summary(tables["requests"], done.outcome, spec, sla=sla, chunks=tables["chunks"], gpus_per_worker=gpus)
     return {"summary": figures, "per_request": compare_peer.rows(done)}
 
 

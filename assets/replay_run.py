@@ -19,9 +19,8 @@ from assets.identity import canonical_json, digest, new_run_id, replay_id, sourc
 from assets.inputs import Inputs, prepare
 from perf_db.store import Store
 from perf_db.tables import schema_digest
-from perf_db.writer import Identity, RunWriter
-from sim.metrics import Metrics, Row, compute
-from sim.result import Columns
+from perf_db.writer import Identity
+from sim.metrics import Metrics, Row, Tap
 
 if TYPE_CHECKING:
     from sim.config import RunConfig
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 
 # How a pass with prefill and decode work is priced. The timing models so far know no joint price.
-MIXED_PASS = {"vllm": "two_prices", "parity": "two_prices"}
+MIXED_PASS = {"vllm": "two_prices", "parity": "two_prices", "trtllm": "two_prices"}
 
 
 @dataclass(frozen=True)
@@ -58,25 +57,6 @@ class RunReport:
     @property
     def replay_id(self) -> str:
         return str(self.run["replay_id"])
-
-
-class _Tee:
-    """Hands every chunk to the writer and keeps the requests, from which the metrics are made."""
-
-    def __init__(self, writer: RunWriter) -> None:
-        self._writer = writer
-        self._requests: list[Columns] = []
-
-    def rows(self, table: str, columns: Columns) -> None:
-        if table == "requests":
-            self._requests.append(columns)
-        self._writer.rows(table, columns)
-
-    def requests(self) -> Columns:
-        parts = self._requests
-        if len(parts) == 1:
-            return parts[0]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def run_replay(
@@ -112,12 +92,10 @@ def run_replay(
     run = run_facts(config, inputs, name=name)
     # Whatever ends the block before the commit, Ctrl-C and a cancelled Dagster step included, leaves nothing behind.
     with store.begin(run["run_id"], identity=_identity(inputs)) as writer:
-        sink = _Tee(writer)
+        sink = Tap(writer)
         outcome = replay(inputs.spec, inputs.workload, sink, progress=progress)
         replayed = time.perf_counter()
-        metrics = compute(
-            sink.requests(), outcome, None, inputs.spec, sla=config.sla, gpus_per_worker=config.gpus_per_worker
-        )
+        metrics = sink.compute(outcome, inputs.spec, sla=config.sla, gpus_per_worker=config.gpus_per_worker)
         rows = metric_rows(metrics, inputs)
         writer.metrics(rows)
         writer.quarantine(inputs.quarantine)

@@ -15,7 +15,7 @@ import yaml
 
 from assets.synthetic import poisson_arrivals
 
-BLOCK_TOKENS = 64
+BLOCK_TOKENS = {"vllm": 64, "trtllm": 32}
 BLOCKS = 16_384
 TRACE_BLOCK_TOKENS = 512
 SEED = 7
@@ -44,6 +44,7 @@ class Workload:
     key: str
     title: str
     target: Target
+    backend: str = "vllm"
     fixed: bool = False  # 1 ms per prefill and per decode part; else the built-in polynomial
     blocks: int = BLOCKS
     replicas: int = 1
@@ -54,6 +55,10 @@ class Workload:
     prompt_tokens: int = 1024
     output_tokens: int = 128
     trace: Path | None = None
+
+    @property
+    def block_tokens(self) -> int:
+        return BLOCK_TOKENS[self.backend]
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """Write (case file, configuration) into `folder`, and the rows both read if there are any."""
@@ -70,8 +75,8 @@ class Workload:
         """In the other engine's field names."""
         timing = {"type": "fixed", "prefill_ms": 1.0, "decode_ms": 1.0} if self.fixed else {"type": "polynomial"}
         engine = {
-            "backend": "vllm",
-            "block_size": BLOCK_TOKENS,
+            "backend": self.backend,
+            "block_size": self.block_tokens,
             "num_gpu_blocks": self.blocks,
             "max_num_seqs": 256,
             "max_num_batched_tokens": 8192,
@@ -106,17 +111,20 @@ class Workload:
         if trace is not None:
             source = {"type": "trace", "format": "mooncake", "block_size": TRACE_BLOCK_TOKENS, "path": str(trace)}
             traffic = {"source": source, "load": {"type": "trace_timestamps"}}
+        scheduler: dict[str, Any] = {"max_batched_tokens": 8192, "max_sequences": 256}
+        if self.backend == "vllm":
+            scheduler["async_scheduling"] = False
         worker = {
             "parallelism": {"replicas": self.replicas, "attention_data": self.ranks},
-            "scheduler": {"max_batched_tokens": 8192, "max_sequences": 256, "async_scheduling": False},
-            "kv_cache": {"block_size": BLOCK_TOKENS, "capacity": {"type": "fixed", "blocks": self.blocks}},
+            "scheduler": scheduler,
+            "kv_cache": {"block_size": self.block_tokens, "capacity": {"type": "fixed", "blocks": self.blocks}},
             "timing": timing,
         }
         return {
             "name": self.key,
-            "profile": "parity",
+            "profile": "parity" if self.backend == "vllm" else self.backend,
             "traffic": traffic,
-            "engine": {"backend": "vllm", "workers": {"aggregated": worker}},
+            "engine": {"backend": self.backend, "workers": {"aggregated": worker}},
         }
 
     def _write_rows(self, path: Path) -> None:
@@ -154,6 +162,8 @@ def workloads(mooncake: Path | None, *, scale: float = 1.0) -> dict[str, Workloa
                  fixed=True, count=n(262_144), concurrency=256),
         Workload("b", f"polynomial, {n(65_536):,} × (1,024, 128), concurrency 64",
                  Target(25, summary_only=1.5), count=n(65_536), concurrency=64),
+        Workload("c", f"TensorRT-LLM, polynomial, {n(65_536):,} × (1,024, 128), concurrency 64",
+                 Target(25, summary_only=1.5), backend="trtllm", blocks=32_768, count=n(65_536), concurrency=64),
         Workload("e", f"2 workers × 8 attention-DP ranks, polynomial, {n(32_768):,} × (1,024, 128), concurrency 128",
                  Target(10), count=n(32_768), concurrency=128, replicas=2, ranks=8),
         overload("g", f"open-loop overload, Poisson 400/s, polynomial, {n(20_000):,} × (512, 128)", Target(10)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -13,13 +14,32 @@ _SIM = Path(__file__).parent
 
 
 def source_key() -> str:
-    """Digest of every source in `sim/` and of the switches that change machine code, 12 hex digits."""
+    """Digest of what machine code depends on: kernel sources and what they import, where they live, compiler switches.
+
+    12 hex digits.
+    """
     # The bounds-check switch changes the machine code but is not part of numba's own key.
-    digest = hashlib.blake2b(f"{numba.__version__} {numba.config.BOUNDSCHECK}".encode(), digest_size=6)
-    for path in sorted(_SIM.rglob("*.py")):
+    digest = hashlib.blake2b(f"{numba.__version__} {numba.config.BOUNDSCHECK} {_SIM}".encode(), digest_size=6)
+    for path in kernel_sources():
         digest.update(path.relative_to(_SIM).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def kernel_sources() -> list[Path]:
+    """Files with kernels in them, and every module of `sim` that such a file imports, directly or not."""
+    texts = {path: path.read_text() for path in _SIM.rglob("*.py")}
+    wanted = [path for path, text in texts.items() if re.search(r"^(?:from|import) sim\.jit\b", text, re.M)]
+    found = {_SIM / "jit.py"}
+    while wanted:
+        path = wanted.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for module in re.findall(r"^(?:from|import) sim\.([\w.]+)", texts[path], re.M):
+            file = _SIM.joinpath(*module.split(".")).with_suffix(".py")
+            wanted += [file] if file in texts else []
+    return sorted(found)
 
 
 def cache_root() -> Path:

@@ -11,13 +11,15 @@ from sim.config.timing import Timing
 
 DEFAULT_BLOCKS = 16384
 DEFAULT_BLOCK_SIZE = 64
+TRTLLM_BLOCK_SIZE = 32
 DEFAULT_MAX_BATCHED_TOKENS = 8192
 DEFAULT_MAX_SEQUENCES = 256
 
 NO_ROLES = (
     "separate prefill and decode workers are not available yet; use engine.mode: aggregated with workers.aggregated"
 )
-NO_BACKEND = "this backend is not available yet; use backend: vllm"
+NO_BACKEND = "this backend is not available yet; use backend: vllm or trtllm"
+NO_POLICY = "only guaranteed_no_evict is modelled; requests are never thrown out"
 NO_DRAFTS = "speculative decoding is not available yet; remove it"
 NO_TIERS = "KV tiers below the GPU pool are not available yet; remove it"
 NO_MEMORY_MODEL = (
@@ -51,6 +53,7 @@ class Scheduler(Section):
     watermark: Annotated[float, Field(ge=0, lt=1)] = 0.0
     reserve_full_isl: StrictBool | None = None  # None: on, as in vLLM
     boundary_arrivals: Literal["before", "after"] | None = None
+    capacity_policy: Annotated[Any, only(None, "guaranteed_no_evict", because=NO_POLICY)] = None  # TensorRT-LLM's
     prefill_decode_interval: Annotated[
         Any, only(None, 0, because="this is SGLang's field; for vLLM use prefill_schedule_interval")
     ] = None
@@ -127,7 +130,7 @@ class Engine(Section):
     mode: Annotated[Any, only("aggregated", because=NO_ROLES)] = "aggregated"
     model: Annotated[str, Field(min_length=1)] | None = None
     hardware: Annotated[str, Field(min_length=1)] | None = None
-    backend: Annotated[Any, only("vllm", because=NO_BACKEND)] = "vllm"
+    backend: Annotated[Any, only("vllm", "trtllm", because=NO_BACKEND)] = "vllm"
     backend_version: str | None = None
     context_length: Annotated[Any, count_or("max")] = None  # unset: no limit
     workers: Workers

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sim.config.base import ConfigError
+from sim.config.engine import TRTLLM_BLOCK_SIZE
 from sim.config.rules import ABSENT, Fault, Raw, faults
 from sim.config.run import RunConfig
 from sim.config.schema import names_at
@@ -46,6 +47,7 @@ def load_run_config(
     # Written out before overrides, so that one can change a single number of the default traffic.
     values.setdefault("traffic", deepcopy(DEFAULT_TRAFFIC))
     problems, assigned = _apply(values, overrides)
+    _fill_in_backend(values)
     config = None
     try:
         config = RunConfig.model_validate(values, context={"base": base})
@@ -59,6 +61,17 @@ def load_run_config(
         lines = "\n".join(f"  {line}" for line in dict.fromkeys(_line(each) for each in problems))
         raise ConfigError(f"{source}: {len(lines.splitlines())} problem(s)\n{lines}")
     return config
+
+
+def _fill_in_backend(values: dict[str, Any]) -> None:
+    """Defaults that depend on the backend, written out where the file says nothing."""
+    raw = Raw(values)
+    if raw.get("engine.backend") != "trtllm":
+        return
+    values.setdefault("profile", "trtllm")
+    worker = raw.get("engine.workers.aggregated")
+    if isinstance(worker, dict) and isinstance(cache := worker.setdefault("kv_cache", {}), dict):
+        cache.setdefault("block_size", TRTLLM_BLOCK_SIZE)
 
 
 def _apply(values: dict[str, Any], overrides: Sequence[str]) -> tuple[list[Fault], set[str]]:

@@ -78,10 +78,19 @@ def faults(values: dict[str, Any]) -> Iterator[Fault]:
     """Every joined rule that the file breaks."""
     raw = Raw(values)
     yield from _context(raw)
-    if raw.get("profile") in (ABSENT, "vllm"):
-        yield from _as_vllm_refuses(raw)
-    elif raw.get("profile") == "parity":
+    profile, trtllm = raw.get("profile"), raw.get("engine.backend") == "trtllm"
+    if trtllm != (profile == "trtllm"):
+        remedy = "use trtllm, or leave it out" if trtllm else "goes with engine.backend: trtllm; use vllm or parity"
+        yield Fault("profile", profile, remedy)
+    elif trtllm:
         yield from _options_of_vllm(raw)
+        yield from _not_in_trtllm(raw)
+    elif profile in (ABSENT, "vllm"):
+        yield from _as_vllm_refuses(raw)
+        yield from _not_in_vllm(raw)
+    elif profile == "parity":
+        yield from _options_of_vllm(raw)
+        yield from _not_in_vllm(raw)
     yield from _source(raw)
     yield from _load_fits_source(raw)
     yield from _stop_fits_source(raw)
@@ -143,6 +152,25 @@ def _options_of_vllm(raw: Raw) -> Iterator[Fault]:
             yield Fault(f"{WORKER}.scheduler.{name}", found, "exists only with profile: vllm; remove it")
 
 
+def _not_in_trtllm(raw: Raw) -> Iterator[Fault]:
+    """Options of vLLM's scheduler that TensorRT-LLM has no counterpart for."""
+    neutral: dict[str, tuple[tuple[Any, ...], str]] = {
+        "async_scheduling": ((None,), "TensorRT-LLM's own overlap is not modelled; remove it"),
+        "prefill_schedule_interval": ((1,), "exists only with backend: vllm; remove it"),
+        "preemption_mode": ((), "guaranteed_no_evict never preempts; remove it"),
+    }
+    for name, (values, remedy) in neutral.items():
+        found = raw.get(f"{WORKER}.scheduler.{name}")
+        if found is not ABSENT and found not in values:
+            yield Fault(f"{WORKER}.scheduler.{name}", found, remedy)
+
+
+def _not_in_vllm(raw: Raw) -> Iterator[Fault]:
+    policy = raw.get(f"{WORKER}.scheduler.capacity_policy")
+    if policy not in (ABSENT, None):
+        yield Fault(f"{WORKER}.scheduler.capacity_policy", policy, "exists only with backend: trtllm; remove it")
+
+
 def _source(raw: Raw) -> Iterator[Fault]:
     at = "traffic.source"
     kind = raw.get(f"{at}.type")
@@ -167,7 +195,8 @@ def _source(raw: Raw) -> Iterator[Fault]:
         yield Fault(f"{shape}.prefix_groups", 0, f"must be 1 or more when shared_prefix_ratio is {ratio:g}")
     output = "output_tokens" if kind == "synthetic" else "output_tokens_per_turn"
     zero_output = raw.get("traffic.zero_output")
-    allowed = zero_output == "prefill_only" or (raw.get("profile") == "parity" and zero_output in (ABSENT, None))
+    as_parity = raw.get("profile") in ("parity", "trtllm") and zero_output in (ABSENT, None)
+    allowed = zero_output == "prefill_only" or as_parity
     if raw.get(f"{at}.{output}") == 0 and not allowed:
         yield Fault(
             f"{at}.{output}",

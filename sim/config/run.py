@@ -50,7 +50,7 @@ class RunConfig(Section):
     """One run: traffic, deployment and what to record. Made by `sim.config.load_run_config` only."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
-    profile: Literal["vllm", "parity"] = "vllm"
+    profile: Literal["vllm", "parity", "trtllm"] = "vllm"
     seed: Seed = 42
     output: Annotated[str, Field(min_length=1)] | None = None
     traffic: Traffic
@@ -87,6 +87,11 @@ class RunConfig(Section):
         return "refuse" if self.profile == "vllm" else "prefill_only"
 
     @property
+    def async_scheduling(self) -> bool:
+        """Whether the next pass is chosen while one runs; unset: on for vLLM, and no other backend has it."""
+        return self.profile != "trtllm" and self.engine.workers.aggregated.scheduler.async_scheduling is not False
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Things that are allowed and yet probably not meant."""
         worker = self.engine.workers.aggregated
@@ -102,7 +107,7 @@ class RunConfig(Section):
             )
         if worker.scheduler.prefill_schedule_interval > 1 and worker.parallelism.attention_data == 1:
             found.append("prefill_schedule_interval acts only with attention_data above 1")
-        if worker.parallelism.attention_data > 1 and worker.scheduler.async_scheduling is not False:
+        if worker.parallelism.attention_data > 1 and self.async_scheduling:
             found.append("async_scheduling with attention_data above 1 has never been compared with a real engine")
         return tuple(found)
 
@@ -122,7 +127,7 @@ class RunConfig(Section):
             max_model_len=self.max_model_len,
             prefix_caching=worker.kv_cache.prefix_caching,
             chunked_prefill=scheduler.chunked_prefill,
-            async_scheduling=scheduler.async_scheduling is not False,
+            async_scheduling=self.async_scheduling,
             preemption=scheduler.preemption_mode,
             prefill_schedule_interval=scheduler.prefill_schedule_interval,
             watermark=float(scheduler.watermark),
@@ -145,7 +150,7 @@ class RunConfig(Section):
         worker = self.engine.workers.aggregated
         values["engine"]["workers"]["aggregated"]["timing"] = worker.timing.canonical()
         scheduler = values["engine"]["workers"]["aggregated"]["scheduler"]
-        scheduler["async_scheduling"] = worker.scheduler.async_scheduling is not False
+        scheduler["async_scheduling"] = self.async_scheduling
         scheduler["reserve_full_isl"] = worker.scheduler.reserve_full_isl is not False
         values["traffic"].pop("zero_output")
         for name in ("context_length", *ESTIMATOR):

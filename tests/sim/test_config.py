@@ -123,8 +123,8 @@ def test_every_fault_in_one_message() -> None:
     values["engine"]["backend"] = "sglang"
     values["profile"] = "vlm"
     assert lines(values) == [
-        "profile='vlm': not one of the allowed values; use 'vllm' or 'parity'",
-        "engine.backend='sglang': this backend is not available yet; use backend: vllm",
+        "profile='vlm': not one of the allowed values; use 'vllm', 'parity' or 'trtllm'",
+        "engine.backend='sglang': this backend is not available yet; use backend: vllm or trtllm",
         "engine.workers.aggregated.scheduler.max_batched_tokens='8192': write a whole number",
         "engine.workers.aggregated.scheduler.max_sequences=0: must be greater than 0",
         "engine.workers.aggregated.scheduler.preemption_mode='x': not one of the allowed values; use 'lifo' or 'fifo'",

@@ -77,7 +77,6 @@ def test_a_file_that_asks_for_nothing_we_lack_runs_unchanged() -> None:
         ("engine.workers.decode={}", "engine.workers.decode", "use engine.mode: aggregated"),
         ("engine.kv_transfer={bandwidth_gb_per_second: 400}", "engine.kv_transfer", "remove it"),
         ("engine.backend=sglang", "engine.backend", "use backend: vllm"),
-        ("engine.backend=trtllm", "engine.backend", "use backend: vllm"),
         ("engine.nextn=2", "engine.nextn", "speculative decoding is not available yet"),
         ("engine.nextn_accepted=1.5", "engine.nextn_accepted", "speculative decoding is not available yet"),
         ("engine.speculation={kind: ngram}", "engine.speculation", "speculative decoding is not available yet"),
@@ -128,7 +127,7 @@ def test_a_file_without_timing_asks_for_the_estimator_and_is_told_so() -> None:
 # What each reference workload needs that is not there yet; an empty set runs.
 REFERENCE = {
     "dense-vllm": {"engine.workers.aggregated.timing.type"},
-    "dense-trtllm": {"engine.backend", "engine.workers.aggregated.timing.type"},
+    "dense-trtllm": {"engine.workers.aggregated.timing.type"},
     "vllm-c256-fixed": set(),
     "pd-vllm": {"engine.mode", "engine.workers.prefill", "engine.workers.decode", "engine.kv_transfer"},
     "mla-dp8": {"engine.workers.aggregated.timing.type"},
