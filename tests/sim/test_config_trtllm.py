@@ -45,7 +45,7 @@ def test_profiles_of_vllm_do_not_go_with_it(profile: str) -> None:
 
 
 def test_nor_its_profile_and_policy_with_vllm() -> None:
-    with pytest.raises(ConfigError, match="profile='trtllm': goes with engine.backend: trtllm"):
+    with pytest.raises(ConfigError, match=r"profile='trtllm': goes with engine.backend: trtllm"):
         load_run_config(TRTLLM, overrides=["engine.backend=vllm", "profile=trtllm"])
     with pytest.raises(ConfigError, match="exists only with backend: trtllm; remove it"):
         load_run_config(
