@@ -57,15 +57,15 @@ def choose(cfg, inp, st, prices, k, slot, now, wave):
 
 @kernel
 def _anyone_past_prompt(cfg, st, k):
-    """4.5: is some running request past its prompt? Recomputed output counts as prefill in vLLM, as decode in
-    parity."""
+    """4.5: is some running request no unfinished prefill? Recomputed output belongs to the prefill in vLLM, only the
+    prompt does in parity."""
     rank, q = st.r, st.q
     if rank[k, S.RUN_N] > rank[k, S.N_PREFILL]:
         return True
     if not cfg.vllm:
         r = rank[k, S.RUN_HEAD]
         while r >= 0:
-            if q[r, S.COMPUTED] >= q[r, S.PROMPT] or q[r, S.RECEIVED] > 0:
+            if q[r, S.COMPUTED] >= q[r, S.PROMPT]:
                 return True
             r = q[r, S.QNEXT]
     return False

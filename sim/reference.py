@@ -279,7 +279,7 @@ class Rank:
             and spec.prefill_schedule_interval > 1
             and wave % spec.prefill_schedule_interval != 0
             and not self.saturated
-            and any(self.past_prompt(r) for r in self.running)
+            and any(not self.is_prefill(r) for r in self.running)
         )
         place = 0
         while place < len(self.running) and budget > 0:
@@ -312,11 +312,6 @@ class Rank:
                 self.saturated = bool(self.waiting)
         self.settle(batch)
         return batch
-
-    def past_prompt(self, request: Request) -> bool:
-        if self.spec.profile == "vllm":
-            return not self.is_prefill(request)
-        return request.computed >= request.prompt or request.received > 0
 
     def is_prefill(self, request: Request) -> bool:
         """4.5: an unfinished prefill. [vllm] recomputed output belongs to it; [parity] only the prompt does."""
