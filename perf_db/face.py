@@ -19,15 +19,19 @@ import pyarrow as pa
 
 from perf_db.commit import Commit, read_commit, read_commits
 from perf_db.layout import Layout
+from perf_db.notes import notes_digest, read_notes
 from perf_db.schema import Column, Dtype, Table, quoted
-from perf_db.tables import NATIVE_TABLES, RESULT_TABLES, RUN_COLUMNS, schema_digest
+from perf_db.tables import NATIVE_TABLES, NOTE_TABLES, RESULT_TABLES, RUN_COLUMNS, schema_digest
 from perf_db.tables.files import FILES
 from perf_db.tables.metrics import METRICS
 from perf_db.tables.runs import RUNS
 from perf_db.views import View, in_order
 
-FACE_FORMAT = "1"
+FACE_FORMAT = "2"
 CURRENT, BEHIND, UNUSABLE = "current", "behind", "unusable"
+# Facts whose change leaves what the file shows right as far as it goes.
+_NOTES = {"notes_digest": ""}
+_MILD = {"views_digest": "", **_NOTES}
 # No extension may be fetched or loaded behind the user's back: a missing one must fail at once.
 CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
@@ -77,8 +81,8 @@ class Face:
             with closing(attach(self._layout)) as con:
                 info, wanted = self._info(con), self._wanted_info(con)
                 if info != wanted:
-                    # Other views do no harm to what is shown.
-                    return BEHIND if info | {"views_digest": ""} == wanted | {"views_digest": ""} else UNUSABLE
+                    # Other views and notes do no harm to what is shown.
+                    return BEHIND if info | _MILD == wanted | _MILD else UNUSABLE
                 shown, existing = _run_ids(con), self._layout.committed_ids()
         except duckdb.Error:
             return UNUSABLE  # of another DuckDB, or damaged: it is derived, so it is simply built again
@@ -114,6 +118,7 @@ class Face:
                 con.execute(_INFO.ddl() + _VIEW_CATALOG.ddl())
                 commits = read_commits(self._layout)
                 self._insert(con, commits)
+                self._insert_notes(con)
                 for table in _VIEWED:
                     self._create_view(con, table, commits)
                 for view in in_order(views):
@@ -128,7 +133,8 @@ class Face:
 
     def _add_to(self, aside: Path) -> bool:
         with closing(duckdb.connect(str(aside), config=CONFIG)) as con:
-            if self._info(con) != self._wanted_info(con):
+            wanted = self._wanted_info(con)
+            if self._info(con) | _NOTES != wanted | _NOTES:
                 return False
             shown, existing = _run_ids(con), self._layout.committed_ids()
             if gone := set(shown) - set(existing):
@@ -136,6 +142,9 @@ class Face:
             fresh = [read_commit(self._layout.commit_file(run_id)) for run_id in sorted(set(existing) - set(shown))]
             con.execute("BEGIN")
             self._insert(con, fresh)
+            if self._info(con) != wanted:
+                self._insert_notes(con)
+                con.execute("UPDATE store_info SET value = ? WHERE key = 'notes_digest'", [wanted["notes_digest"]])
             touched = {t.table for c in fresh for t in c.tables if t.path}
             if touched:
                 commits = read_commits(self._layout)
@@ -160,6 +169,13 @@ class Face:
         select = _select_files(METRICS, commits, self._layout)
         con.execute(f"INSERT INTO {METRICS.name} BY NAME {select}")
 
+    def _insert_notes(self, con: duckdb.DuckDBPyConnection) -> None:
+        for table in NOTE_TABLES.values():
+            rows = read_notes(self._layout, table)
+            con.execute(f"DELETE FROM {table.name}")
+            if rows:
+                _append(con, table, [[row[c.name] for row in rows] for c in table.columns])
+
     def _create_view(self, con: duckdb.DuckDBPyConnection, table: Table, commits: Sequence[Commit]) -> None:
         con.execute(f"CREATE OR REPLACE VIEW {table.name} AS {_select_files(table, commits, self._layout)}")
         con.execute(";".join(table.comments("VIEW", before=RUN_COLUMNS)))
@@ -171,6 +187,7 @@ class Face:
             "root": str(self._layout.root),
             "schema_digest": schema_digest(),
             "views_digest": hashlib.blake2b(texts.encode(), digest_size=16).hexdigest(),
+            "notes_digest": notes_digest(self._layout),
         }
 
     def _info(self, con: duckdb.DuckDBPyConnection) -> dict[str, str]:

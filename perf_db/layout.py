@@ -3,7 +3,8 @@
 - `staging/<run_id>/`: being written; never read. `staging/<run_id>.lock` is held by the writer as long as it lives.
 - `runs/run_id=<run_id>/replay_id=<replay_id>/*.parquet`: the folder names add the two ids that the rows do not hold.
 - `commits/<run_id>.json`: makes the run exist.
-- `tracemill.duckdb`: the face, derived from the commits.
+- `notes/<table>/*.json`: what is said about runs afterwards.
+- `tracemill.duckdb`: the face, derived from the commits and notes.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Layout:
         self.staging = self.root / "staging"
         self.runs = self.root / "runs"
         self.commits = self.root / "commits"
+        self.notes = self.root / "notes"
         self.face = self.root / FACE_NAME
         self.lock = self.root / ".lock"
         self.spill = self.root / "spill"  # made by DuckDB when a sort does not fit into memory

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from perf_db.commit import Commit, read_commit, read_commits
 from perf_db.digest import digest_columns
 from perf_db.face import CURRENT, UNUSABLE, Face, attach
 from perf_db.layout import Layout, StoreError, locked
+from perf_db.notes import write_notes
+from perf_db.schema import Table
 from perf_db.sweep import sweep
 from perf_db.tables import RESULT_TABLES
 from perf_db.views import View
@@ -116,6 +118,16 @@ class Store:
     def files(self, run: str) -> dict[str, Path]:
         """Parquet file of every result table that has rows."""
         return {t.table: self.root / t.path for t in self.commit(run).tables if t.path}
+
+    def note(self, table: Table, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Replace what `name` (a run, say) has to tell in a table of notes, and show it.
+
+        Raises:
+            SchemaError: the rows do not match the declaration.
+        """
+        self._require()
+        write_notes(self._layout, table, name, rows)
+        self._update()
 
     def rebuild(self) -> None:
         """Make the DuckDB file anew from the commit records, for instance after the folder was moved."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from pipelines.commands.anomalies import anomalies
 from pipelines.commands.demo import demo
 from pipelines.commands.diff import diff
 from pipelines.commands.export import export
@@ -29,5 +30,8 @@ def main() -> None:
     """
 
 
-for command in (replay, validate, show, runs, diff, sql, export, demo, golden, store, warmup, register, trace, ui):
+for command in (replay, validate, show, runs, sql, export, demo, golden, store, warmup, register, trace, ui):
+    main.add_command(command)
+# The regression desk.
+for command in (diff, anomalies):
     main.add_command(command)

@@ -9,6 +9,7 @@ import hashlib
 
 from perf_db.schema import Column, Table
 from perf_db.tables.admissions import ADMISSIONS
+from perf_db.tables.anomalies import ANOMALIES
 from perf_db.tables.chunks import CHUNKS
 from perf_db.tables.evidence import EVIDENCE
 from perf_db.tables.files import FILES
@@ -23,11 +24,13 @@ from perf_db.tables.traces import TRACES
 
 __all__ = [
     "ADMISSIONS",
+    "ANOMALIES",
     "CHUNKS",
     "EVIDENCE",
     "FILES",
     "METRICS",
     "NATIVE_TABLES",
+    "NOTE_TABLES",
     "PASSES",
     "PRESSURE",
     "QUARANTINE",
@@ -47,8 +50,10 @@ RESULT_TABLES: dict[str, Table] = {
     t.name: t for t in (REQUESTS, SPANS, PASSES, EVIDENCE, PRESSURE, QUARANTINE, ADMISSIONS, CHUNKS, METRICS)
 }
 # Kept inside the DuckDB file: few rows per replay.
-NATIVE_TABLES: dict[str, Table] = {t.name: t for t in (RUNS, FILES, METRICS)}
-TABLES: dict[str, Table] = {RUNS.name: RUNS, **RESULT_TABLES, FILES.name: FILES, TRACES.name: TRACES}
+NATIVE_TABLES: dict[str, Table] = {t.name: t for t in (RUNS, FILES, METRICS, ANOMALIES)}
+# Those among them that are written after a run and may be written again: `perf_db.notes`.
+NOTE_TABLES: dict[str, Table] = {t.name: t for t in (ANOMALIES,)}
+TABLES: dict[str, Table] = {t.name: t for t in (RUNS, *RESULT_TABLES.values(), FILES, *NOTE_TABLES.values(), TRACES)}
 
 # In front of every result table when rows of several replays are seen together.
 RUN_COLUMNS: tuple[Column, ...] = (RUN_ID, REPLAY_ID)

@@ -159,7 +159,7 @@ CONFIGURED = {
     "async": Plant(_async, ("configuration: engine.async_scheduling",), frozenset({"admission/gate"})),
     "one block less": Plant(
         _one_block_less,
-        ("configuration: engine.blocks",),
+        ("configuration: engine.workers.aggregated.kv_cache.capacity.blocks",),
         frozenset({"prefix hit/eviction", "preemption", "admission/gate"}),
     ),
     "one cell": Plant(_one_cell, ("performance data: content",), frozenset({"price"})),

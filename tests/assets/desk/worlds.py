@@ -98,14 +98,17 @@ def record(root: Path, run_id: str, spec: EngineSpec, load: Workload, *, ids: An
 
 def about(spec: EngineSpec, load: Workload, end_ns: int, peak: int) -> dict[str, Any]:
     """The row of `runs`, with digests of what was replayed."""
-    settings = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "timing"}
+    known = {"timing", "blocks", "block_tokens"}
+    settings = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name not in known}
+    kv_cache = {"block_size": spec.block_tokens, "capacity": {"blocks": spec.blocks}}
+    settings["workers"] = {"replicas": spec.workers, "aggregated": {"kv_cache": kv_cache}}
     trace = [getattr(load, f.name) for f in dataclasses.fields(load)]
     trace_digest = digest(*(x.tobytes() if isinstance(x, np.ndarray) else repr(x) for x in trace))
     parts = {
         "config_json": canonical_json({"engine": settings}),
         "trace_digest": trace_digest,
         "performance_digest": timing_digest(spec.timing),
-        "provenance_json": json.dumps({"rows_read": len(load)}),
+        "provenance_json": json.dumps(_provenance(len(load))),
         "engine_digest": "engine",
     }
     return run_facts(
@@ -115,3 +118,7 @@ def about(spec: EngineSpec, load: Workload, end_ns: int, peak: int) -> dict[str,
         peak_active_blocks=peak,
         config_digest=digest(parts["config_json"]),
     )
+
+
+def _provenance(n: int) -> dict[str, int]:
+    return {"rows_read": n, "clean": n, "replayed": n, "quarantined": 0}

@@ -1,0 +1,83 @@
+"""Examining a run: every law and every sign of trouble, as rows of table `anomalies`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from assets.checks import LAWS as FIRST_LAWS
+from assets.checks import check_run
+from assets.desk.checks import Check, Severity
+from assets.desk.laws import LAWS
+from assets.desk.signs import SIGNS
+from perf_db.store import Store
+from perf_db.tables import ANOMALIES
+
+CHECKS = (*LAWS, *SIGNS)
+FILES_CHECK = "rows_are_as_committed"
+FILES_CLAIM = "the files hold what was committed, by their digests"
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """A row of table `anomalies`."""
+
+    run_id: str
+    check_name: str
+    severity: Severity
+    table_name: str
+    row_key: str
+    figure: float | None
+    n_rows: int
+    explanation: str
+
+
+def claims() -> dict[str, tuple[Severity, str, str]]:
+    """Every check there is: name -> (severity, table, what holds)."""
+    found: dict[str, tuple[Severity, str, str]] = {FILES_CHECK: ("error", "requests", FILES_CLAIM)}
+    found |= {law.name: ("error", law.table, law.claim) for law in FIRST_LAWS}
+    return found | {check.name: (check.severity, check.table, check.claim) for check in CHECKS}
+
+
+def examine(store: Store, run: str) -> list[Anomaly]:
+    """Ask every check of a committed run and note what was found; errors come first.
+
+    Args:
+        store: with the views that ship.
+        run: anything `Store.resolve` understands.
+    """
+    run_id = store.resolve(run)
+    found = _files(store, run_id)
+    with store.connect() as con:
+        for verdict in check_run(con, run_id):
+            if not verdict.passed:
+                law = verdict.law
+                explanation = f"not so: {law.claim}"
+                found.append(
+                    Anomaly(run_id, law.name, "error", law.table, verdict.example, None, verdict.n_broken, explanation)
+                )
+        found += [a for check in CHECKS if (a := _ask(con, check, run_id)) is not None]
+    found.sort(key=lambda a: (a.severity != "error", a.check_name))
+    store.note(ANOMALIES, run_id, [asdict(a) for a in found])
+    return found
+
+
+def _ask(con: Any, check: Check, run_id: str) -> Anomaly | None:
+    query = f"""
+        SELECT row_key, figure::DOUBLE, count(*) OVER () FROM ({check.query})
+        ORDER BY abs(figure) DESC NULLS LAST, row_key LIMIT 1
+    """
+    row = con.execute(query, {"run": run_id}).fetchone()
+    if row is None:
+        return None
+    key, figure, n = row
+    says = check.says.format(figure=figure or 0.0, key=key)
+    return Anomaly(run_id, check.name, check.severity, check.table, key, figure, n, says)
+
+
+def _files(store: Store, run_id: str) -> list[Anomaly]:
+    faults = store.verify(run_id)
+    if not faults:
+        return []
+    table = faults[0].split(":", 1)[0]
+    return [Anomaly(run_id, FILES_CHECK, "error", table, table, None, len(faults), "; ".join(faults))]

@@ -1,0 +1,224 @@
+"""Laws of a replay beyond those its Dagster assets ask at once (`assets.checks`): tokens, clocks, ranks, counts."""
+
+from __future__ import annotations
+
+from assets.desk.checks import Check
+
+_PASS = "'worker=' || p.worker || ', dp_rank=' || p.dp_rank || ', pass_no=' || p.pass_no"
+
+LAWS = (
+    Check(
+        "prompts_are_served",
+        "error",
+        "chunks",
+        "the prompt of a completed request = tokens found in the cache + tokens computed, without a gap",
+        """
+        WITH work AS (
+            SELECT request_id, pass_no, computed_before, prompt_tokens, coalesce(cached_tokens, 0) AS cached
+            FROM chunks WHERE run_id = $run),
+        reached AS (
+            SELECT *, greatest(
+                coalesce(max(computed_before + prompt_tokens) OVER before, 0), max(cached) OVER upto) AS so_far
+            FROM work
+            WINDOW upto AS (PARTITION BY request_id ORDER BY pass_no ROWS UNBOUNDED PRECEDING),
+                   before AS (PARTITION BY request_id ORDER BY pass_no
+                              ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
+        served AS (
+            SELECT request_id, max(if(prompt_tokens > 0, computed_before - so_far, 0)) AS gap,
+                   max(greatest(if(prompt_tokens > 0, computed_before + prompt_tokens, 0), cached)) AS upto
+            FROM reached GROUP BY request_id)
+        SELECT 'request_id=' || r.request_id AS row_key,
+               greatest(s.gap, r.prompt_tokens - coalesce(s.upto, 0)) AS figure
+        FROM (FROM requests WHERE run_id = $run AND status = 'completed') r LEFT JOIN served s USING (request_id)
+        WHERE s.gap > 0 OR (coalesce(s.upto, 0) < r.prompt_tokens)
+        """,
+        "{figure:,.0f} tokens of the prompt were neither found nor computed",
+    ),
+    Check(
+        "prefill_tokens_are_conserved",
+        "error",
+        "passes",
+        "prompt tokens of a pass = prompt tokens of its chunks",
+        f"""
+        WITH work AS (
+            SELECT worker, dp_rank, pass_no, sum(prompt_tokens) AS tokens, count(*) FILTER (prompt_tokens > 0) AS n
+            FROM chunks WHERE run_id = $run GROUP BY ALL)
+        SELECT {_PASS} AS row_key, p.prefill_tokens - coalesce(w.tokens, 0) AS figure
+        FROM (FROM passes WHERE run_id = $run) p LEFT JOIN work w USING (worker, dp_rank, pass_no)
+        WHERE p.prefill_tokens != coalesce(w.tokens, 0) OR p.n_prefill != coalesce(w.n, 0)
+        """,
+        "the pass has {figure:+,.0f} prompt tokens beside those of its chunks",
+    ),
+    Check(
+        "tokens_are_on_the_clock",
+        "error",
+        "requests",
+        "first and last token of a request = the ends of the passes its spans name",
+        """
+        WITH p AS (SELECT worker, dp_rank, pass_no, end_ns FROM passes WHERE run_id = $run),
+        s AS (FROM spans WHERE run_id = $run),
+        r AS (FROM requests WHERE run_id = $run AND output_tokens > 0)
+        SELECT 'request_id=' || r.request_id AS row_key, coalesce(p.end_ns - r.first_token_ns, 0) AS figure
+        FROM r JOIN s ON s.request_id = r.request_id AND s.first_token_no = 0
+        LEFT JOIN p ON p.worker = s.worker AND p.dp_rank = s.dp_rank AND p.pass_no = s.first_pass
+        WHERE p.end_ns IS DISTINCT FROM r.first_token_ns
+        UNION ALL
+        SELECT 'request_id=' || r.request_id, coalesce(p.end_ns - r.last_token_ns, 0)
+        FROM r JOIN s ON s.request_id = r.request_id AND s.first_token_no + s.n_tokens = r.output_tokens
+        LEFT JOIN p ON p.worker = s.worker AND p.dp_rank = s.dp_rank AND p.pass_no = s.first_pass + s.n_tokens - 1
+        WHERE p.end_ns IS DISTINCT FROM r.last_token_ns
+        """,
+        "the pass that made the token ends {figure:+,.0f} ns from its recorded time",
+    ),
+    Check(
+        "passes_are_numbered",
+        "error",
+        "passes",
+        "a rank's passes are numbered from 0 without a hole",
+        f"""
+        SELECT {_PASS} AS row_key, p.pass_no - p.expected AS figure
+        FROM (SELECT *, row_number() OVER (PARTITION BY worker, dp_rank ORDER BY pass_no) - 1 AS expected
+              FROM passes WHERE run_id = $run) p
+        WHERE p.pass_no != p.expected
+        """,
+        "{figure:,.0f} passes are missing before it",
+    ),
+    Check(
+        "choices_follow_each_other",
+        "error",
+        "passes",
+        "a batch is chosen no later than it starts, and after the one before it",
+        f"""
+        SELECT {_PASS} AS row_key, greatest(p.chosen_ns - p.start_ns, p.before_ns - p.chosen_ns) AS figure
+        FROM (SELECT *, lag(chosen_ns) OVER (PARTITION BY worker, dp_rank ORDER BY pass_no) AS before_ns
+              FROM passes WHERE run_id = $run) p
+        WHERE p.chosen_ns > p.start_ns OR p.chosen_ns < p.before_ns
+        """,
+        "the clock goes back by {figure:,.0f} ns",
+    ),
+    Check(
+        "groups_wait_for_the_slowest",
+        "error",
+        "passes",
+        "ranks of a worker start a pass together, and it takes as long as its dearest rank costs",
+        """
+        SELECT 'worker=' || worker || ', group_pass_no=' || group_pass_no AS row_key,
+               max(end_ns) - min(start_ns) - max(prefill_ns + decode_ns) AS figure
+        FROM passes WHERE run_id = $run GROUP BY worker, group_pass_no
+        HAVING min(start_ns) != max(start_ns) OR min(end_ns) != max(end_ns)
+               OR max(end_ns) - min(start_ns) != max(prefill_ns + decode_ns)
+        """,
+        "the pass takes {figure:+,.0f} ns beside what it costs",
+    ),
+    Check(
+        "blocks_fit_the_pool",
+        "error",
+        "passes",
+        "KV blocks in use, cached and free = the pool of the configuration; the peak is the most that was in use",
+        f"""
+        WITH about AS (
+            SELECT peak_active_blocks AS peak,
+                   (config_json ->> '$.engine.workers.aggregated.kv_cache.capacity.blocks')::BIGINT AS pool
+            FROM runs WHERE run_id = $run)
+        SELECT {_PASS} AS row_key, p.active_blocks + p.cached_blocks + p.free_blocks - coalesce(a.pool, 0) AS figure
+        FROM (FROM passes WHERE run_id = $run) p, about a
+        WHERE p.active_blocks + p.cached_blocks + p.free_blocks != a.pool OR p.active_blocks > a.peak
+        """,
+        "{figure:+,.0f} blocks beside the pool, or more in use than the recorded peak",
+    ),
+    Check(
+        "blocks_have_owners",
+        "error",
+        "passes",
+        "where everybody running decodes, no more KV blocks are in use than their contexts fill: none leaks",
+        f"""
+        WITH about AS (
+            SELECT (config_json ->> '$.engine.workers.aggregated.kv_cache.block_size')::BIGINT AS block
+            FROM runs WHERE run_id = $run)
+        SELECT {_PASS} AS row_key, p.active_blocks - (p.decode_kv_tokens // a.block + p.n_decode) AS figure
+        FROM (FROM passes WHERE run_id = $run) p, about a
+        WHERE p.n_prefill = 0 AND p.n_decode = p.n_running AND p.scheduled_tokens = p.n_decode
+              AND p.active_blocks > p.decode_kv_tokens // a.block + p.n_decode
+        """,
+        "{figure:,.0f} blocks are in use that no running request can fill",
+    ),
+    Check(
+        "passes_count_their_requests",
+        "error",
+        "passes",
+        "admitted and preempted requests of a pass = its rows in admissions and pressure",
+        f"""
+        WITH entries AS (
+            SELECT worker, dp_rank, pass_no, count(*) AS n FROM admissions WHERE run_id = $run GROUP BY ALL),
+        losses AS (SELECT worker, dp_rank, pass_no, count(*) AS n FROM pressure WHERE run_id = $run GROUP BY ALL)
+        SELECT {_PASS} AS row_key, p.n_admitted + p.n_preempted - coalesce(e.n, 0) - coalesce(l.n, 0) AS figure
+        FROM (FROM passes WHERE run_id = $run) p
+        LEFT JOIN entries e USING (worker, dp_rank, pass_no) LEFT JOIN losses l USING (worker, dp_rank, pass_no)
+        WHERE p.n_admitted != coalesce(e.n, 0) OR p.n_preempted != coalesce(l.n, 0)
+        """,
+        "the pass counts {figure:+,.0f} beside the recorded ones",
+    ),
+    Check(
+        "runs_count_their_rows",
+        "error",
+        "requests",
+        "completed, rejected and unfinished requests = what the row of runs says, and passes complete no others",
+        """
+        WITH seen AS (
+            SELECT count(*) AS n, count(*) FILTER (status = 'completed') AS completed,
+                   count(*) FILTER (status = 'rejected') AS rejected FROM requests WHERE run_id = $run),
+        done AS (SELECT coalesce(sum(n_completed), 0) AS n FROM passes WHERE run_id = $run)
+        SELECT 'run_id=' || r.run_id AS row_key,
+               abs(s.n - r.n_requests) + abs(s.completed - r.n_completed) + abs(s.rejected - r.n_rejected)
+               + abs(done.n - s.completed) AS figure
+        FROM (FROM runs WHERE run_id = $run) r, seen s, done
+        WHERE s.n != r.n_requests OR s.completed != r.n_completed OR s.rejected != r.n_rejected OR done.n != s.completed
+        """,
+        "{figure:,.0f} requests beside the recorded counts",
+    ),
+    Check(
+        "requests_stay_on_their_rank",
+        "error",
+        "spans",
+        "a request is admitted and makes its tokens on the rank it was sent to",
+        """
+        WITH seen AS (
+            SELECT request_id, worker, dp_rank FROM spans WHERE run_id = $run
+            UNION ALL SELECT request_id, worker, dp_rank FROM admissions WHERE run_id = $run)
+        SELECT DISTINCT 'request_id=' || s.request_id AS row_key, s.dp_rank AS figure
+        FROM seen s LEFT JOIN (FROM requests WHERE run_id = $run) r USING (request_id)
+        WHERE s.worker IS DISTINCT FROM r.worker OR s.dp_rank IS DISTINCT FROM r.dp_rank
+        """,
+        "it was seen on rank {figure:,.0f} of a worker",
+    ),
+    Check(
+        "same_work_costs_the_same",
+        "error",
+        "passes",
+        "two passes with the same work have the same price",
+        """
+        WITH p AS (FROM passes WHERE run_id = $run)
+        SELECT 'prefill of ' || prefill_tokens || ' tokens, ' || prefill_kv_tokens || ' before' AS row_key,
+               max(prefill_ns) - min(prefill_ns) AS figure
+        FROM p GROUP BY n_prefill, prefill_tokens, prefill_kv_tokens, n_decode > 0
+        HAVING min(prefill_ns) != max(prefill_ns)
+        UNION ALL
+        SELECT 'decode of ' || n_decode || ' requests, ' || decode_kv_tokens || ' tokens',
+               max(decode_ns) - min(decode_ns)
+        FROM p GROUP BY n_decode, decode_kv_tokens, n_prefill > 0 HAVING min(decode_ns) != max(decode_ns)
+        """,
+        "prices of the same work are {figure:,.0f} ns apart",
+    ),
+    Check(
+        "same_replay_gives_the_same",
+        "error",
+        "requests",
+        "every run of this replay_id has the same result digest",
+        """
+        SELECT 'run_id=' || o.run_id AS row_key, 1 AS figure
+        FROM runs o JOIN (FROM runs WHERE run_id = $run) r ON o.replay_id = r.replay_id
+        WHERE o.result_digest != r.result_digest
+        """,
+        "{key} replayed the same and has other rows",
+    ),
+)

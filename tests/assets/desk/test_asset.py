@@ -1,0 +1,34 @@
+"""The examination as an asset of the graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+
+from assets import anomalies
+from assets.desk.anomalies import claims
+from assets.views import open_store
+from pipelines.instance import open_instance
+from pipelines.materialize import materialize
+from tests.assets.desk.tamper import tamper
+from tests.pipelines.conftest import root, tiny  # noqa: F401  (fixtures)
+
+
+def test_a_fault_fails_the_asset_and_only_its_check(tiny: Path, root: Path) -> None:  # noqa: F811
+    made = materialize(root, tiny)
+    assert made.passed
+    assert {name for _, name, _ in made.checks} >= set(claims())
+    tamper(root, made.run_id, "UPDATE passes SET n_admitted = 0 WHERE pass_no = 0")
+    with open_instance(root) as instance:
+        again = dg.materialize(
+            [anomalies.anomalies],
+            instance=instance,
+            partition_key=made.partition,
+            resources={"store": open_store(root)},
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            raise_on_error=False,
+        )
+    checks = again.get_asset_check_evaluations()
+    assert not again.success  # an error blocks what comes after
+    assert {c.check_name for c in checks if not c.passed} == {"passes_count_their_requests"}
