@@ -194,7 +194,7 @@ def _made_up(config: RunConfig, source: kinds.Synthetic | kinds.SyntheticSession
         "replayed": n,
         "lineage": {
             "arrivals": _origin(config.traffic.load),
-            "lengths": "fixed in the configuration",
+            "lengths": _lengths(source),
             "prefixes": "made up" if columns.hash_ids is not None and len(columns.hash_ids) else "none are shared",
         },
     }
@@ -223,6 +223,12 @@ def _origin(load: Any) -> str:
     return f"load {load.type}"
 
 
+def _lengths(source: kinds.Synthetic | kinds.SyntheticSession) -> str:
+    given = [value for name, value in source if "tokens" in name]
+    drawn = sorted({each.type for each in given if hasattr(each, "type")})
+    return f"drawn: {', '.join(drawn)}" if drawn else "fixed in the configuration"
+
+
 def _arrivals(config: RunConfig, n: int) -> np.ndarray:
     """Arrivals of n units (requests, or sessions by their first turn), ns from the start."""
     load, seed = config.traffic.load, config.load_seed
@@ -233,6 +239,8 @@ def _arrivals(config: RunConfig, n: int) -> np.ndarray:
             return synthetic.poisson_arrivals(n, load.rate or 0, seed)
         if isinstance(load, kinds.Gamma):
             return synthetic.gamma_arrivals(n, load.rate or 0, load.shape, seed)
+        if isinstance(load, kinds.Diurnal):
+            return synthetic.diurnal_arrivals(n, load.rate or 0, load.amplitude, load.period_seconds, seed)
     except OverflowError as error:
         raise TraceError(f"traffic.load: {error}; raise the rate or stop earlier") from None
     return np.zeros(n, np.int64)  # a burst; in a closed loop nobody looks

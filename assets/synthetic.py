@@ -1,4 +1,4 @@
-"""Made-up traffic: requests or conversations of fixed lengths, shared prefixes, and arrival processes.
+"""Made-up traffic: requests or conversations, their lengths, shared prefixes, and arrival processes.
 
 Every random number is the i-th output of a counter-based stream named after its purpose, where i is the request or
 session it is for. Hence a request does not change when more follow it, when another process draws too, or when a
@@ -11,6 +11,9 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
+
+from assets.lengths import draw
+from sim.config.lengths import Distribution
 
 SECOND_NS = 1_000_000_000
 # Past this the sum of two times could leave 64 bits.
@@ -64,8 +67,8 @@ def groups(seed: int, n: int, n_groups: int) -> np.ndarray:
 def requests(
     n: int,
     *,
-    input_tokens: int,
-    output_tokens: int,
+    input_tokens: int | Distribution,
+    output_tokens: int | Distribution,
     shared_prefix_ratio: float,
     prefix_groups: int,
     block_tokens: int,
@@ -75,7 +78,9 @@ def requests(
 
     One id stands for the whole shared prefix: ids are about equality, and what follows the prefix is equal to nothing.
     """
-    prompt, output = np.full(n, input_tokens, np.int64), np.full(n, output_tokens, np.int64)
+    prompt, output = draw(input_tokens, n, seed, "input"), draw(output_tokens, n, seed, "output")
+    if not isinstance(input_tokens, int):
+        return _of_many_lengths(prompt, output, shared_prefix_ratio, prefix_groups, block_tokens, seed)
     shared = shared_tokens(input_tokens, shared_prefix_ratio, block_tokens)
     if shared == 0:
         # Known to share nothing, as opposed to a trace that does not say: an offset column without ids.
@@ -83,12 +88,25 @@ def requests(
     return Columns(prompt, output, np.arange(n + 1), groups(seed, n, prefix_groups), hash_block_tokens=shared)
 
 
+def _of_many_lengths(
+    prompt: np.ndarray, output: np.ndarray, ratio: float, n_groups: int, block_tokens: int, seed: int
+) -> Columns:
+    """Prefixes as long as their prompts allow: two requests of a group share the shorter one. Rule WL-6."""
+    n = len(prompt)
+    blocks = -(-prompt // block_tokens)
+    shared = np.minimum(blocks, np.floor(blocks * ratio + 0.5).astype(np.int64))
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(shared)])
+    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], shared)
+    first = groups(seed, n, n_groups) * int(shared.max(initial=0)) if n_groups else np.zeros(n, np.int64)
+    return Columns(prompt, output, offsets, np.repeat(first, shared) + within, block_tokens)
+
+
 def sessions(
     n: int,
     *,
     turns: int,
-    new_tokens: int,
-    output_tokens: int,
+    new_tokens: int | Distribution,
+    output_tokens: int | Distribution,
     inter_turn_delay_ms: float,
     shared_prefix_ratio: float,
     prefix_groups: int,
@@ -102,6 +120,18 @@ def sessions(
     the next turn repeats them.
     """
     turn = np.arange(turns)
+    delay_ns = np.where(turn > 0, round(inter_turn_delay_ms * 1e6), 0)
+    if not isinstance(new_tokens, int) or not isinstance(output_tokens, int):
+        return _of_many_turns(
+            n,
+            new_tokens=draw(new_tokens, n * turns, seed, "input").reshape(n, turns),
+            output=draw(output_tokens, n * turns, seed, "output").reshape(n, turns),
+            ratio=shared_prefix_ratio,
+            n_groups=prefix_groups,
+            block_tokens=block_tokens,
+            seed=seed,
+            delay_ns=delay_ns,
+        )
     prompts = (turn + 1) * new_tokens + turn * output_tokens
     ends = prompts + output_tokens
     # Whole blocks of the prompt only: what follows the first prompt is this conversation's own.
@@ -119,7 +149,6 @@ def sessions(
     picked = np.concatenate([np.arange(length) for length in lengths])
     offsets = np.zeros(n * turns + 1, np.int64)
     np.cumsum(np.tile(lengths, n), out=offsets[1:])
-    delay_ns = np.where(turn > 0, round(inter_turn_delay_ms * 1e6), 0)
     return Columns(
         prompt_tokens=np.tile(prompts, n),
         output_tokens=np.full(n * turns, output_tokens, np.int64),
@@ -129,6 +158,46 @@ def sessions(
         hashed_tokens=np.tile(ends, n),
         session=np.repeat(np.arange(n), turns),
         turn=np.tile(turn, n),
+        delay_ns=np.tile(delay_ns, n),
+    )
+
+
+def _of_many_turns(
+    n: int,
+    *,
+    new_tokens: np.ndarray,
+    output: np.ndarray,
+    ratio: float,
+    n_groups: int,
+    block_tokens: int,
+    seed: int,
+    delay_ns: np.ndarray,
+) -> Columns:
+    """Conversations whose turns differ in length, in blocks of the engine's size."""
+    turns = len(delay_ns)
+    ends = np.cumsum(new_tokens + output, axis=1)
+    blocks = -(-new_tokens[:, 0] // block_tokens)
+    # Whole blocks of the first prompt only: what follows it is this conversation's own.
+    shared = np.minimum(np.floor(blocks * ratio + 0.5).astype(np.int64), new_tokens[:, 0] // block_tokens)
+    lengths = -(-ends // block_tokens)
+    longest, widest = int(lengths.max(initial=0)), int(shared.max(initial=0))
+    flat = lengths.reshape(-1)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(flat)])
+    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], flat)
+    per_session = np.repeat(np.arange(n), lengths.sum(axis=1))
+    ids = n_groups * widest + per_session * longest + within
+    if widest:
+        prefix = groups(seed, n, n_groups)[per_session] * widest + within
+        ids = np.where(within < shared[per_session], prefix, ids)
+    return Columns(
+        prompt_tokens=(ends - output).reshape(-1),
+        output_tokens=output.reshape(-1),
+        hash_offsets=offsets,
+        hash_ids=ids,
+        hash_block_tokens=block_tokens,
+        hashed_tokens=ends.reshape(-1),
+        session=np.repeat(np.arange(n), turns),
+        turn=np.tile(np.arange(turns), n),
         delay_ns=np.tile(delay_ns, n),
     )
 
@@ -146,6 +215,25 @@ def poisson_arrivals(n: int, rate: float, seed: int) -> np.ndarray:
 def gamma_arrivals(n: int, rate: float, shape: float, seed: int) -> np.ndarray:
     """Gamma gaps of mean 1 / rate and coefficient of variation 1 / sqrt(shape), the first arrival at 0. Rule WL-2."""
     return _from_gaps(_gamma(n, shape, seed) / shape, rate)
+
+
+def diurnal_arrivals(n: int, rate: float, amplitude: float, period_s: float, seed: int) -> np.ndarray:
+    """Poisson arrivals at rate(t) = rate x (1 - amplitude x cos(2 pi t / period)), the first one at 0.
+
+    Arrivals of a steady process, in expected requests since the start, are carried to the times at which that many are
+    expected; so the i-th depends on the gaps before it only.
+    """
+    gaps = -np.log1p(-uniforms(seed, "arrival", n))
+    gaps[:1] = 0
+    expected = np.cumsum(gaps) / (rate * period_s)  # in periods
+    low, high = expected - 1 / (2 * np.pi), expected + 1 / (2 * np.pi)
+    for _ in range(60):  # halving: safe where the rate touches zero, and exact to the last bits
+        middle = (low + high) / 2
+        below = middle - amplitude * np.sin(2 * np.pi * middle) / (2 * np.pi) < expected
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    times = np.maximum(low, 0) * period_s * SECOND_NS
+    times[:1] = 0
+    return np.maximum.accumulate(_whole(times, n, rate))
 
 
 def _from_gaps(gaps: np.ndarray, rate: float) -> np.ndarray:

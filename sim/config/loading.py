@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from sim.config.base import ConfigError
 from sim.config.engine import TRTLLM_BLOCK_SIZE
+from sim.config.lengths import NUMBER
 from sim.config.rules import ABSENT, Fault, Raw, faults
 from sim.config.run import RunConfig
 from sim.config.schema import names_at
@@ -149,6 +150,8 @@ def _walk(loc: tuple[int | str, ...], values: Any) -> list[str]:
     parts: list[str] = []
     here, entered = values, False
     for part in loc:
+        if part == NUMBER and not isinstance(here, dict):
+            continue  # one of the alternatives of a length
         if entered and here.get("type") == part:
             entered = False
             continue

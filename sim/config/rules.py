@@ -228,9 +228,9 @@ def _load_fits_source(raw: Raw) -> Iterator[Fault]:
         yield Fault(
             "traffic.load.type",
             load,
-            f"source {source} has no timestamps; use concurrency, constant_rate, poisson, gamma or burst",
+            f"source {source} has no timestamps; use concurrency, constant_rate, poisson, gamma, diurnal or burst",
         )
-    if load not in ("constant_rate", "poisson", "gamma"):
+    if load not in ("constant_rate", "poisson", "gamma", "diurnal"):
         return
     requests, sessions = "traffic.load.requests_per_second", "traffic.load.sessions_per_second"
     wanted = {"synthetic": requests, "synthetic-session": sessions}.get(str(source))

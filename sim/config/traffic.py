@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, StrictStr
 from pydantic_core import PydanticCustomError
 
 from sim.config.base import Count, Milliseconds, NonNegativeInt, Section, Seed, only
+from sim.config.lengths import Lengths, LengthsOrZero
 
 TRACE_FORMATS = (
     "mooncake",
@@ -52,11 +53,11 @@ def _trace_format(name: str) -> str:
 
 
 class Synthetic(Section):
-    """Independent requests of one length."""
+    """Independent requests."""
 
     type: Literal["synthetic"]
-    input_tokens: Count = 1024
-    output_tokens: NonNegativeInt = 128
+    input_tokens: Lengths = 1024
+    output_tokens: LengthsOrZero = 128
     shared_prefix_ratio: Share = 0.0
     prefix_groups: NonNegativeInt = 0
     images: Annotated[Any, only(None, because=NO_IMAGES)] = None
@@ -76,8 +77,8 @@ class SyntheticSession(Section):
     """Conversations: each turn's prompt is the whole conversation so far plus new tokens."""
 
     type: Literal["synthetic-session"]
-    new_input_tokens_per_turn: Count = 1024
-    output_tokens_per_turn: NonNegativeInt = 128
+    new_input_tokens_per_turn: Lengths = 1024
+    output_tokens_per_turn: LengthsOrZero = 128
     turns_per_session: Annotated[int, Field(ge=2)] = 4
     shared_prefix_ratio: Share = 0.0
     prefix_groups: NonNegativeInt = 0
@@ -173,6 +174,15 @@ class Gamma(OpenLoad):
     seed: Seed | None = None
 
 
+class Diurnal(OpenLoad):
+    """Poisson arrivals whose rate rises and falls: lowest at the start, highest half a period later."""
+
+    type: Literal["diurnal"]
+    amplitude: Share = 0.5  # the rate swings between (1 - amplitude) and (1 + amplitude) times its mean
+    period_seconds: Annotated[float, Field(gt=0, le=1e9)] = 86_400.0
+    seed: Seed | None = None
+
+
 class Burst(Section):
     """Everything at time zero."""
 
@@ -191,7 +201,7 @@ class TraceTimestamps(Section):
 
 
 Load = Annotated[
-    Concurrency | ConstantRate | Poisson | Gamma | Burst | TraceTimestamps,
+    Concurrency | ConstantRate | Poisson | Gamma | Diurnal | Burst | TraceTimestamps,
     Field(discriminator="type"),
 ]
 
