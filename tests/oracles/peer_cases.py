@@ -159,6 +159,13 @@ def _interval(r: random.Random, case: Case, block: int) -> None:
     case["config"]["engine"]["prefill_schedule_interval"] = r.randint(2, 6)
 
 
+def _interval_pressure(r: random.Random, case: Case, block: int) -> None:
+    """Throttled waves while requests lose their blocks and compute their prompts again."""
+    _interval(r, case, block)
+    _pressure(r, case, block)
+    case["config"]["engine"]["max_num_batched_tokens"] = r.choice([9, 12, 16, 24])
+
+
 def _speedups(r: random.Random, case: Case, block: int) -> None:
     case["config"]["engine"] |= {
         "speedup_ratio": r.choice([0.0, 0.5, 1.6, 1.7, 3.0]),
@@ -228,7 +235,7 @@ def _anything(r: random.Random, case: Case, block: int) -> None:
 
 def _trtllm(r: random.Random, case: Case, block: int) -> None:
     """TensorRT-LLM under any of the others, vLLM's own fields left out."""
-    others = [name for name in FAMILIES if name not in ("plain", "anything", "trtllm", "interval")]
+    others = [name for name in FAMILIES if name not in ("plain", "anything", "trtllm", "interval", "interval_pressure")]
     for name in r.sample(others, r.randint(1, 3)):
         FAMILIES[name](r, case, block)
     engine = case["config"]["engine"]
@@ -248,6 +255,7 @@ FAMILIES: dict[str, Callable[[random.Random, Case, int], None]] = {
     "table": _table,
     "ranks": _ranks,
     "interval": _interval,
+    "interval_pressure": _interval_pressure,
     "speedups": _speedups,
     "sessions": _sessions,
     "stop": _stop,
