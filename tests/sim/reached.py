@@ -73,6 +73,11 @@ def _fifo_skip(world: World, answer: Answer) -> bool:
     return world.spec.preemption == "fifo" and bool(skips.any())
 
 
+def _whole_hit(world: World, answer: Answer) -> bool:
+    chunks = answer.tables["chunks"]
+    return bool(((chunks["n_tokens"] == 0) & (world.load.output_tokens[chunks["request"]] > 0)).any())
+
+
 def _unfinished(world: World, answer: Answer) -> bool:
     table = answer.tables["requests"]
     return bool(((table["status"] == UNFINISHED) & (table["output_tokens"] > 0)).any())
@@ -86,6 +91,7 @@ SHOWN: dict[str, Callable[[World, Answer], bool]] = {
     "ranks of a group in one pass": _group_pass,
     "hit on own answer after a preemption": _own_answer_hit,
     "first-in victim ahead: the next is skipped": _fifo_skip,
+    "full hit that stays whole [trtllm]": _whole_hit,
     "stopped in the middle of an answer": _unfinished,
     "request without tokens": lambda world, answer: bool((world.load.output_tokens == 0).any()),
     "extrapolated price": lambda world, answer: bool(answer.tables["evidence"]["extrapolated"].any()),
