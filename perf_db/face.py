@@ -27,7 +27,7 @@ from perf_db.tables.metrics import METRICS
 from perf_db.tables.runs import RUNS
 from perf_db.views import View, in_order
 
-FACE_FORMAT = "2"
+FACE_FORMAT = "3"
 CURRENT, BEHIND, UNUSABLE = "current", "behind", "unusable"
 # Facts whose change leaves what the file shows right as far as it goes.
 _NOTES = {"notes_digest": ""}

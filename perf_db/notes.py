@@ -6,13 +6,14 @@ writing it twice leaves nothing doubled.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perf_db.layout import Layout, StoreError, checked_id, write_whole
-from perf_db.schema import Table
+from perf_db.schema import Dtype, Table
 from perf_db.tables import NOTE_TABLES
 
 
@@ -24,7 +25,10 @@ def write_notes(layout: Layout, table: Table, name: str, rows: Sequence[Mapping[
     """
     import pyarrow as pa
 
-    typed = pa.Table.from_pylist([dict(row) for row in rows], schema=table.arrow_schema())
+    schema = table.arrow_schema()
+    moments = [c.name for c in table.columns if c.dtype is Dtype.TIMESTAMP]  # text in JSON
+    plain = [{n: dt.datetime.fromisoformat(v) if v and n in moments else v for n, v in row.items()} for row in rows]
+    typed = pa.Table.from_pylist(plain, schema=schema)
     table.validate(typed, source=f"notes of {name!r}")
     folder = layout.notes / table.name
     folder.mkdir(parents=True, exist_ok=True)

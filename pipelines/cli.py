@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pipelines.commands.anomalies import anomalies
+from pipelines.commands.baseline import baseline
 from pipelines.commands.demo import demo
 from pipelines.commands.diff import diff
 from pipelines.commands.export import export
@@ -33,5 +34,5 @@ def main() -> None:
 for command in (replay, validate, show, runs, sql, export, demo, golden, store, warmup, register, trace, ui):
     main.add_command(command)
 # The regression desk.
-for command in (diff, anomalies):
+for command in (diff, anomalies, baseline):
     main.add_command(command)

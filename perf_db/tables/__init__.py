@@ -10,6 +10,7 @@ import hashlib
 from perf_db.schema import Column, Table
 from perf_db.tables.admissions import ADMISSIONS
 from perf_db.tables.anomalies import ANOMALIES
+from perf_db.tables.baselines import BASELINES
 from perf_db.tables.chunks import CHUNKS
 from perf_db.tables.evidence import EVIDENCE
 from perf_db.tables.files import FILES
@@ -25,6 +26,7 @@ from perf_db.tables.traces import TRACES
 __all__ = [
     "ADMISSIONS",
     "ANOMALIES",
+    "BASELINES",
     "CHUNKS",
     "EVIDENCE",
     "FILES",
@@ -50,9 +52,9 @@ RESULT_TABLES: dict[str, Table] = {
     t.name: t for t in (REQUESTS, SPANS, PASSES, EVIDENCE, PRESSURE, QUARANTINE, ADMISSIONS, CHUNKS, METRICS)
 }
 # Kept inside the DuckDB file: few rows per replay.
-NATIVE_TABLES: dict[str, Table] = {t.name: t for t in (RUNS, FILES, METRICS, ANOMALIES)}
+NATIVE_TABLES: dict[str, Table] = {t.name: t for t in (RUNS, FILES, METRICS, ANOMALIES, BASELINES)}
 # Those among them that are written after a run and may be written again: `perf_db.notes`.
-NOTE_TABLES: dict[str, Table] = {t.name: t for t in (ANOMALIES,)}
+NOTE_TABLES: dict[str, Table] = {t.name: t for t in (ANOMALIES, BASELINES)}
 TABLES: dict[str, Table] = {t.name: t for t in (RUNS, *RESULT_TABLES.values(), FILES, *NOTE_TABLES.values(), TRACES)}
 
 # In front of every result table when rows of several replays are seen together.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from pipelines.commands.baseline import baselines_folder, recorded
 from pipelines.exits import DIFFERENT
 from pipelines.options import warehouse, warehouse_root
 
@@ -16,18 +17,18 @@ from pipelines.options import warehouse, warehouse_root
 @click.argument("head", default="last")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.option("--all", "everything", is_flag=True, help="Show every figure, not the usual ones only.")
+@baselines_folder
 @warehouse
-def diff(base: str, head: str, as_json: bool, everything: bool, root: Path | None) -> None:
-    """Compare run HEAD with run BASE ("last", a name, the beginning of an id).
+def diff(base: str, head: str, as_json: bool, everything: bool, folder: Path, root: Path | None) -> None:
+    """Compare run HEAD with run BASE ("last", a name, the beginning of an id, baseline:NAME).
 
     Exit code 0: the same rows. 1: they differ.
     """
     from assets.desk.diff import diff_runs
-    from assets.desk.pair import Recorded
     from assets.views import open_store
 
     store = open_store(warehouse_root(root))
-    found = diff_runs(Recorded.of_store(store, base), Recorded.of_store(store, head))
+    found = diff_runs(recorded(store, base, folder), recorded(store, head, folder))
     if as_json:
         click.echo(json.dumps(found.as_json(), indent=1, default=str))
     else:
