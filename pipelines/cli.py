@@ -8,6 +8,7 @@ from pipelines.commands.anomalies import anomalies
 from pipelines.commands.baseline import baseline
 from pipelines.commands.demo import demo
 from pipelines.commands.diff import diff
+from pipelines.commands.evidence import evidence
 from pipelines.commands.export import export
 from pipelines.commands.golden import golden
 from pipelines.commands.register import register
@@ -34,5 +35,5 @@ def main() -> None:
 for command in (replay, validate, show, runs, sql, export, demo, golden, store, warmup, register, trace, ui):
     main.add_command(command)
 # The regression desk.
-for command in (diff, anomalies, baseline):
+for command in (diff, anomalies, baseline, evidence):
     main.add_command(command)
