@@ -82,7 +82,8 @@ class Bulk:
         kind = np.asarray(read["kind"].fill_null(0))
         fields = _one(read["row"])
         values = {name: fields.field(name) for name in self._names}
-        time, prompt, output = (np.asarray(pa.compute.fill_null(values[name], 0)) for name in self._names[:3])
+        # What does not fit 64 bits is read as nothing, and nothing must not pass for zero.
+        time, prompt, output = (np.asarray(pa.compute.fill_null(values[name], -1)) for name in self._names[:3])
         plain = (kind > 0) & (prompt >= 1) & (prompt <= MAX_TOKENS) & (output >= 0) & (output <= MAX_TOKENS)
         # Fractions that late are worked out in decimals by the line reader.
         plain &= (time >= 0) & (time <= np.where(kind == 1, MAX_NS // 10**6, 1e6 - 1))
@@ -93,10 +94,13 @@ class Bulk:
             counts = np.diff(np.asarray(ids.offsets))
             plain &= counts == -(-prompt // self._block_tokens)
             commas = commas + counts - 1
-            flat = np.asarray(ids.values)
-            if len(flat) and flat.max() >= 2**63:
-                plain &= np.asarray(pa.compute.list_value_length(ids)) < 0
-            ids = pa.ListArray.from_arrays(ids.offsets, ids.values.view(pa.int64()))
+            flat = np.asarray(ids.values.fill_null(0))
+            strange = flat >= 2**63
+            if ids.values.null_count:
+                strange |= np.asarray(ids.values.is_null())
+            if strange.any():
+                plain[np.searchsorted(np.asarray(ids.offsets), np.flatnonzero(strange), side="right") - 1] = False
+            ids = pa.ListArray.from_arrays(ids.offsets, pa.array(flat.view(np.int64)))
         # The JSON parser lets trailing commas pass and reports a repeated key once: counting catches both.
         plain &= (chunk.count(b",") == commas) & (chunk.count(b'"') == 2 * len(self._keys))
         time = np.where(plain, time, 0)
@@ -113,14 +117,15 @@ class Bulk:
                 row = self._reader.row(chunk.line(i))
                 if row.session is not None or row.external_id is not None or row.pinned_rank >= 0:
                     raise NotPlain
-                if row.delay_ns:
-                    raise BadRow("delay_without_turn", "delay", row.delay_ns / 1e6)
-                if row.arrival_ns is None:
-                    raise BadRow("missing_field", "timestamp")
+                # In the order in which rows read one by one are checked.
                 if row.hash_ids is None and self._has_ids:
                     raise BadRow("missing_field", "hash_ids")
                 if row.hash_ids is not None and not self._has_ids:
                     raise NotPlain
+                if row.delay_ns:
+                    raise BadRow("delay_without_turn", "delay", row.delay_ns / 1e6)
+                if row.arrival_ns is None:
+                    raise BadRow("missing_field", "timestamp")
                 rows.append((i, row))
             except BadRow as fault:
                 bad.append((i, fault))
