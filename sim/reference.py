@@ -667,18 +667,20 @@ class Source:
         n = len(requests)
         session = np.full(n, -1) if load.session is None else load.session
         self.next_turn: dict[int, int] = {}
+        self.opener = list(range(n))  # first turn of the session
         last: dict[int, int] = {}
         first_turns = []
         for i in range(n):
             s = int(session[i])
             if s >= 0 and s in last:
                 self.next_turn[last[s]] = i
+                self.opener[i] = self.opener[last[s]]
             else:
                 first_turns.append(i)
             if s >= 0:
                 last[s] = i
         self.firsts = deque(first_turns)
-        self.turns: list[tuple[int, int]] = []  # heap of (ready, request)
+        self.turns: list[tuple[int, int, int]] = []  # heap of (ready, opener, request)
         self.in_flight = 0
 
     def next_time(self, now: int) -> int | None:
@@ -688,11 +690,14 @@ class Source:
         return min(times) if times else None
 
     def due(self, now: int) -> Request | None:
-        """The next request that arrives at `now`, stamped; None when nobody is due."""
+        """The next request that arrives at `now`, stamped; None when nobody is due.
+
+        Of two that are due at one instant, the one whose session began earlier in the source comes first.
+        """
         load, open_loop = self.load, self.load.concurrency is None
         first = int(load.arrival_ns[self.firsts[0]]) if self.firsts and open_loop else None
         if self.turns and self.turns[0][0] <= now and (first is None or self.turns[0] < (first, self.firsts[0])):
-            when, index = heapq.heappop(self.turns)
+            when, _, index = heapq.heappop(self.turns)
         elif open_loop and first is not None and first <= now:
             when, index = first, self.firsts.popleft()
         elif load.concurrency is not None and self.firsts and self.in_flight < load.concurrency:
@@ -711,7 +716,7 @@ class Source:
             self.in_flight -= 1
             return
         delay = 0 if self.load.delay_ns is None else int(self.load.delay_ns[follower])
-        heapq.heappush(self.turns, (now + delay, follower))
+        heapq.heappush(self.turns, (now + delay, self.opener[follower], follower))
 
 
 def never_fits(spec: EngineSpec, request: Request) -> int:

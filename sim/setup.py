@@ -35,14 +35,14 @@ EMPTY_LINKS = (
 )
 
 
-def first_turns(session: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which requests wait for no predecessor, and the next turn of every request.
+def first_turns(session: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which requests wait for no predecessor, and how the others follow.
 
     Args:
         session: shape (n,), session number or -1.
 
     Returns:
-        mask, shape (n,); index of the next turn or -1, shape (n,), int32.
+        mask, shape (n,); index of the next turn or -1, shape (n,), int32; first turn of the session, shape (n,), int64.
     """
     n = len(session)
     order = np.argsort(session, kind="stable")
@@ -54,7 +54,9 @@ def first_turns(session: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     next_turn[order[places - 1]] = order[places]
     first = np.ones(n, bool)
     first[order[places]] = False
-    return first, next_turn
+    opener = np.empty(n, np.int64)
+    opener[order] = order[np.maximum.accumulate(np.where(follows, 0, np.arange(n)))]
+    return first, next_turn, opener
 
 
 def config_of(spec: EngineSpec, load: Workload) -> Config:
@@ -95,13 +97,15 @@ def config_of(spec: EngineSpec, load: Workload) -> Config:
 
 def inputs_of(load: Workload, shared: Shared) -> Inputs:
     n = len(load)
-    firsts, next_turn, delay = np.arange(n, dtype=np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64)
+    firsts, next_turn = np.arange(n, dtype=np.int32), np.zeros(0, np.int32)
+    opener, delay = np.zeros(0, np.int64), np.zeros(0, np.int64)
     if load.session is not None:
-        first, next_turn = first_turns(np.asarray(load.session))
+        first, next_turn, opener = first_turns(np.asarray(load.session))
         firsts = np.flatnonzero(first).astype(np.int32)
         delay = np.zeros(n, np.int64) if load.delay_ns is None else np.array(load.delay_ns, np.int64)
     pinned = np.zeros(0, np.int32) if load.pinned_rank is None else np.array(load.pinned_rank, np.int32)
-    return Inputs(np.array(load.arrival_ns, np.int64), firsts, next_turn, delay, pinned, shared.at, shared.chain)
+    arrival = np.array(load.arrival_ns, np.int64)
+    return Inputs(arrival, firsts, next_turn, opener, delay, pinned, shared.at, shared.chain)
 
 
 def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, rows: int) -> State:

@@ -66,7 +66,8 @@ def request_ended(cfg, inp, st, r, now):
     """A turn ended: its successor becomes due after its think time, or its slot falls free (2.2)."""
     if cfg.sessions and inp.next_turn[r] >= 0:
         follower = inp.next_turn[r]
-        heap_push(st.turns, st.g[S.N_TURNS], now + inp.delay[follower], follower)
+        # Equal times: the session that began earlier in the source goes first.
+        heap_push(st.turns, st.g[S.N_TURNS], now + inp.delay[follower], inp.opener[follower] << 32 | follower)
         st.g[S.N_TURNS] += 1
     else:
         st.g[S.IN_FLIGHT] -= 1
@@ -96,9 +97,9 @@ def release_arrivals(cfg, inp, st, now):
             elif g[S.IN_FLIGHT] < cfg.concurrency:
                 first, when = inp.firsts[g[S.NEXT_FIRST]], now
         if g[S.N_TURNS] > 0 and st.turns[0, 0] <= now:
-            turn_when, turn = st.turns[0, 0], st.turns[0, 1]
-            # In a closed loop a turn that is due goes before a new request; else the earlier one, then source order.
-            if cfg.concurrency > 0 or turn_when < when or (turn_when == when and turn < first):
+            turn_when, opener, turn = st.turns[0, 0], st.turns[0, 1] >> 32, st.turns[0, 1] & 0xFFFFFFFF
+            # In a closed loop a turn that is due goes before a new request, whose session begins later.
+            if cfg.concurrency > 0 or turn_when < when or (turn_when == when and opener < first):
                 heap_pop(st.turns, g[S.N_TURNS])
                 g[S.N_TURNS] -= 1
                 _place(cfg, inp, st, turn, turn_when, now)

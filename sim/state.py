@@ -221,6 +221,7 @@ class Inputs(NamedTuple):
     arrival: np.ndarray  # int64 (n,)
     firsts: np.ndarray  # int32: requests that do not wait for a predecessor, in source order
     next_turn: np.ndarray  # int32 (n,) or empty
+    opener: np.ndarray  # int64 (n,) or empty: first turn of the session
     delay: np.ndarray  # int64 (n,) or empty
     pinned: np.ndarray  # int32 (n,) or empty
     chain_at: np.ndarray  # int64 (n + 1,) or (1,): where a request's shared identities start
@@ -243,7 +244,7 @@ class State(NamedTuple):
     copies: np.ndarray  # int32 (ranks, identities, 2): oldest, newest
     lease: np.ndarray  # int32, parallel to Inputs.chain: node held for each shared block
     heap: np.ndarray  # int64 (workers, 2): group end, worker
-    turns: np.ndarray  # int64 (sessions, 2): ready, request
+    turns: np.ndarray  # int64 (sessions, 2): ready, opener << 32 | request
     dirty: np.ndarray  # int32 (workers,): workers that may start something now, in order
     passes: np.ndarray  # logs, int64 (columns, capacity)
     spans: np.ndarray
