@@ -75,19 +75,28 @@ def _from_trace(
     config: RunConfig, source: kinds.Trace, spec: EngineSpec, base: Path, progress: Progress | None
 ) -> Inputs:
     load = config.traffic.load
-    trace = read_trace(
-        base / source.file,
-        format=source.format,
-        block_tokens=source.block_size,
-        cut_tokens=spec.block_tokens,
-        columns=None if source.columns is None else source.columns.model_dump(exclude_none=True),
-        time_unit=source.time_unit or "ms",
-        nested_basis=source.nested_timestamp_basis or "auto",
-        strict=source.strict,
-        needs_timestamps=isinstance(load, kinds.TraceTimestamps),
-        needs_output=config.zero_output == "quarantine",
-        progress=progress,
-    )
+
+    def read(path: str, form: str | None, progress: Progress | None = None) -> Trace:
+        return read_trace(
+            base / path,
+            format=form,
+            block_tokens=source.block_size,
+            cut_tokens=spec.block_tokens,
+            columns=None if source.columns is None else source.columns.model_dump(exclude_none=True),
+            time_unit=source.time_unit or "ms",
+            nested_basis=source.nested_timestamp_basis or "auto",
+            strict=source.strict,
+            needs_timestamps=isinstance(load, kinds.TraceTimestamps),
+            needs_output=config.zero_output == "quarantine",
+            progress=progress,
+        )
+
+    trace = read(source.file, source.format, progress)
+    steps: list[dict[str, Any]] = []
+    if source.shape:
+        from assets.ingest.shape import shaped
+
+        trace, steps = shaped(trace, source.shape, lambda step: read(step.path, step.format))
     _insist_on_sessions(trace)
     _insist_on_output(config, trace)
     _insist_on_ranks(spec, trace)
@@ -104,7 +113,9 @@ def _from_trace(
     prefix = "unknown: the trace says nothing about it"
     if trace.hash_ids is not None:
         prefix = f"hash ids of {trace.hash_block_tokens} tokens in the trace"
-    lineage = {"arrivals": _origin(load), "lengths": "the trace", "prefixes": prefix}
+    lineage: dict[str, Any] = {"arrivals": _origin(load), "lengths": "the trace", "prefixes": prefix}
+    if steps:
+        lineage["shape"] = steps
     session_id = trace.session_id
     return Inputs(
         spec=spec,

@@ -172,7 +172,7 @@ class Rows:
         offsets = np.concatenate([np.zeros(1, np.int64), _column(self.hash_ends)])
         ids = _column(self.hash_ids)
         if order is not None:
-            offsets, ids = _reordered(offsets, ids, order)
+            offsets, ids = reordered(offsets, ids, order)
         named = any(each is not None for each in self.external_ids)
         names = self.external_ids if order is None else [self.external_ids[i] for i in order.tolist()]
         pinned, hashed = take(self.pinned_rank), take(self.hashed_tokens)
@@ -202,7 +202,7 @@ def _column(values: array[int]) -> np.ndarray:
     return np.frombuffer(values, np.int64) if len(values) else np.zeros(0, np.int64)
 
 
-def _reordered(offsets: np.ndarray, ids: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def reordered(offsets: np.ndarray, ids: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Ragged ids in another row order."""
     lengths = np.diff(offsets)[order]
     moved = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

@@ -159,6 +159,10 @@ class RunConfig(Section):
         if isinstance(self.traffic.source, Trace):
             source.pop("path")
             source.pop("paths")
+            for step in source["shape"]:
+                step.pop("path", None)
+            if not source["shape"]:
+                source.pop("shape")
         elif hasattr(self.traffic.source, "shape"):
             source.pop("session")
             source.update(self.traffic.source.shape)

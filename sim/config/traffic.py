@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from sim.config.base import Count, Milliseconds, NonNegativeInt, Section, Seed, only
 from sim.config.lengths import Lengths, LengthsOrZero
+from sim.config.shape import Step
 
 TRACE_FORMATS = (
     "mooncake",
@@ -123,6 +124,7 @@ class Trace(Section):
     columns: Columns | None = None
     time_unit: Literal["s", "ms", "us", "ns"] | None = None  # of columns; None: ms
     strict: bool = False  # the first bad row is an error
+    shape: list[Step] = Field(default_factory=list)  # another trace of this one, step by step
     nested_timestamp_basis: Literal["auto", "relative", "absolute"] | None = None  # Weka; None: auto
     tokenization: Annotated[Any, only(None, because=NO_TOKENIZER)] = None
 

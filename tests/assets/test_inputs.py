@@ -248,3 +248,14 @@ def test_a_trace_that_needs_more_than_sessions_is_refused_by_name(tmp_path: Path
 def test_strict_is_passed_on(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="line 2: bad_json"):
         read_as(tmp_path, PLAIN.split("\n")[0] + "\nx\n", "strict: true", "{type: trace_timestamps}")
+
+
+def test_shaping_comes_before_load_and_stands_in_the_lineage(tmp_path: Path) -> None:
+    shape = "shape: [{type: slice_rows, end: 2}, {type: merge, path: t, offset_seconds: 1}]"
+    found = read_as(tmp_path, PLAIN, shape, "{type: trace_timestamps, speedup: 2}")
+    assert found.workload.arrival_ns.tolist() == [0, 50_000_000, 500_000_000, 550_000_000, 650_000_000]
+    assert [each["requests_after"] for each in found.provenance["lineage"]["shape"]] == [2, 5]
+    assert found.request_id.tolist() == [0, 1, 3, 4, 5]
+    plain = read_as(tmp_path, PLAIN, "format: mooncake", "{type: trace_timestamps}")
+    assert found.provenance["digest"] != plain.provenance["digest"]
+    assert "shape" not in plain.provenance["lineage"]
