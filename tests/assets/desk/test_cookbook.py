@@ -1,0 +1,34 @@
+"""Every query of docs/sql.md runs, in the session that users have, and has an answer."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from assets.views import open_store
+from perf_db.sqlsafe import run_sql
+from perf_db.store import Store
+from tests.assets.desk.worlds import deployment, record, traffic
+
+PAGE = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
+QUERIES = dict(re.findall(r"^## (.+?)\n.*?```sql\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    root = tmp_path_factory.mktemp("cookbook")
+    record(root, "a", deployment(2, workers=1, dp=2, blocks=21), traffic(2))
+    record(root, "b", deployment(2, workers=1, dp=2, blocks=20), traffic(2))
+    return open_store(root)
+
+
+def test_there_are_fifteen() -> None:
+    assert len(QUERIES) == PAGE.count("```sql") == 15
+
+
+@pytest.mark.parametrize("question", QUERIES)
+def test_a_query_has_an_answer(question: str, store: Store) -> None:
+    names, rows = run_sql(store, QUERIES[question])
+    assert rows and len(set(names)) == len(names)
