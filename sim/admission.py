@@ -40,8 +40,8 @@ def admit(cfg, inp, st, k, slot, budget, n, throttled):
             break
         known = prompt + q[r, S.RECEIVED]
         whole = cdiv(known, cfg.bs)
-        # TensorRT-LLM has no room for a token after a prompt that fills the pool.
-        if not cfg.vllm and not again and (whole > cfg.blocks or (cfg.trtllm and prompt >= cfg.blocks * cfg.bs)):
+        least = cdiv(prompt + q[r, S.OUTPUT], cfg.bs) if cfg.trtllm else whole  # TensorRT-LLM looks at it to its end
+        if not cfg.vllm and not again and least > cfg.blocks:
             _reject(st, k, slot, r, EXCEEDS_POOL)
             continue
         room = available(st, k)
@@ -58,7 +58,7 @@ def admit(cfg, inp, st, k, slot, budget, n, throttled):
         spare = cfg.spare if rank[k, S.RUN_N] > 0 else 0
         if cfg.trtllm:
             # guaranteed_no_evict: the request to its end, beside what the running ones will still take (section 9).
-            reach = cdiv(prompt + q[r, S.OUTPUT], cfg.bs)
+            reach = least
             spare = rank[k, S.PROMISED]
         if reach - used + spare > room:
             break

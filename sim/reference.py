@@ -400,9 +400,9 @@ class Rank:
                 break
             hit = self.lookup(request)
             whole = cdiv(request.known, bs)
-            # TensorRT-LLM has no room for a token after a prompt that fills the pool.
-            too_long = whole > spec.blocks or (trtllm and request.prompt >= spec.blocks * bs)
-            if not vllm and request.preemptions == 0 and too_long:
+            # TensorRT-LLM looks at the request to its end.
+            least = cdiv(request.prompt + request.output, bs) if trtllm else whole
+            if not vllm and request.preemptions == 0 and least > spec.blocks:
                 self.reject(self.waiting.popleft(), EXCEEDS_POOL, batch)
                 continue
             cached = len(hit) * bs
@@ -413,7 +413,7 @@ class Rank:
             spare = int(spec.watermark * (spec.blocks + 1)) if self.running else 0
             if trtllm:
                 # guaranteed_no_evict: the request to its end, beside what the running ones will still take (section 9).
-                reach = cdiv(request.prompt + request.output, bs)
+                reach = least
                 spare = sum(cdiv(r.prompt + r.output, bs) - len(r.blocks) for r in self.running)
             if reach - held_by_others + spare > self.pool.available:
                 break

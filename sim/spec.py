@@ -106,13 +106,14 @@ class EngineSpec:
     def outputs(self, prompt_tokens: np.ndarray, output_tokens: np.ndarray) -> np.ndarray:
         """Tokens that requests may make: their budgets, cut where max_model_len ends a sequence (3.1).
 
-        TensorRT-LLM also cuts at submission what a rank's whole pool could not hold (section 9).
+        TensorRT-LLM also cuts at submission what a rank's whole pool could not hold, but not the first token: a request
+        without room for it is rejected (section 9).
         """
         ends = [output_tokens]
         if self.max_model_len is not None:
             ends.append(self.max_model_len - prompt_tokens)
         if self.profile == "trtllm":
-            ends.append(self.blocks * self.block_tokens - prompt_tokens)
+            ends.append(np.maximum(self.blocks * self.block_tokens - prompt_tokens, 1))
         return np.clip(np.minimum.reduce(ends), 0, None)
 
     @property
