@@ -259,3 +259,19 @@ def test_shaping_comes_before_load_and_stands_in_the_lineage(tmp_path: Path) -> 
     plain = read_as(tmp_path, PLAIN, "format: mooncake", "{type: trace_timestamps}")
     assert found.provenance["digest"] != plain.provenance["digest"]
     assert "shape" not in plain.provenance["lineage"]
+
+
+def test_a_prepared_trace_replays_as_its_source(tmp_path: Path) -> None:
+    from assets.ingest.ingest import ingest
+
+    (tmp_path / "t").write_text(SESSIONS + PLAIN + "x\n")
+    plain = read_as(tmp_path, SESSIONS + PLAIN + "x\n", "format: mooncake", "{type: trace_timestamps}")
+    ingest(tmp_path / "t", tmp_path / "t.trace")
+    values = {"engine": {"workers": {"aggregated": {"timing": {"type": "polynomial"}}}}}
+    traffic = "traffic={source: {type: trace, path: t.trace}, load: {type: trace_timestamps}}"
+    prepared = prepare(load_run_config(values, overrides=[traffic]), base=tmp_path)
+    for name in ("arrival_ns", "prompt_tokens", "output_tokens", "hash_offsets", "hash_ids", "session", "delay_ns"):
+        assert getattr(prepared.workload, name).tolist() == getattr(plain.workload, name).tolist(), name
+    assert prepared.quarantine == plain.quarantine
+    assert prepared.external_id == plain.external_id
+    assert prepared.provenance["digest"] == plain.provenance["digest"]
