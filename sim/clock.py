@@ -6,18 +6,24 @@ import numpy as np
 
 from sim.result import Columns
 
+_BITS = 10
+_PAGE = 1 << _BITS  # passes of one rank that lie next to each other
+
 
 class PassClock:
     """Collects the ends of passes per rank, and derives token times from spans.
 
     A token made `i` passes into a span became visible when pass `first_pass + i` of its rank ended. A pass in which `w`
     requests made a token, as they did in the pass before, adds its gap `w` times to the inter-token latencies.
+
+    Nobody knows beforehand which ranks will be busy, so all ranks take pages from one pool.
     """
 
     def __init__(self, ranks: int, requests: int, *, keep_spans: bool) -> None:
-        self._ends = [np.zeros(1024, np.int64) for _ in range(ranks)]
-        self._weights = [np.zeros(1024, np.int64) for _ in range(ranks)]
-        self._known = [0] * ranks
+        self._ends, self._weights = np.zeros(_PAGE, np.int64), np.zeros(_PAGE, np.int64)
+        self._pages = np.zeros((ranks, 1), np.int64)  # pool page of every page of a rank
+        self._known = np.zeros(ranks, np.int64)
+        self._n_pages = 0
         self._breaks: list[tuple[np.ndarray, np.ndarray]] = []  # gaps across spans and when they end
         self._break_requests: list[np.ndarray] = []
         self._spans: list[Columns] | None = [] if keep_spans else None
@@ -25,29 +31,36 @@ class PassClock:
 
     def passes(self, rows: Columns, dp: int) -> None:
         """Take finished passes, in order per rank."""
-        if not len(rows["pass_no"]):
+        number = rows["pass_no"]
+        if not len(number):
             return
-        ends, weights = rows["end_ns"], rows["n_continuing"]
-        if len(self._ends) == 1:
-            self._append(0, ends, weights)
-            return
-        rank = rows["worker"] * dp + rows["dp_rank"]
-        order = np.argsort(rank, kind="stable")
-        places = np.searchsorted(rank[order], np.arange(len(self._ends) + 1))
-        ends, weights = ends[order], weights[order]
-        for k in range(len(self._ends)):
-            if places[k] < places[k + 1]:
-                self._append(k, ends[places[k] : places[k + 1]], weights[places[k] : places[k + 1]])
+        rank = rows["worker"] * dp + rows["dp_rank"] if len(self._known) > 1 else rows["worker"]
+        opens = np.flatnonzero(number & (_PAGE - 1) == 0)
+        if len(opens):
+            self._open_pages(rank[opens], number[opens] >> _BITS)
+        if len(self._known) == 1:
+            place: slice | np.ndarray = slice(int(number[0]), int(number[-1]) + 1)
+        else:
+            place = self._place(rank, number)
+        self._ends[place], self._weights[place] = rows["end_ns"], rows["n_continuing"]
+        self._known += np.bincount(rank, minlength=len(self._known))
 
-    def _append(self, k: int, ends: np.ndarray, weights: np.ndarray) -> None:
-        known = self._known[k]
-        if known + len(ends) > len(self._ends[k]):
-            size = max(2 * len(self._ends[k]), known + len(ends))
-            self._ends[k] = np.concatenate([self._ends[k][:known], np.zeros(size - known, np.int64)])
-            self._weights[k] = np.concatenate([self._weights[k][:known], np.zeros(size - known, np.int64)])
-        self._ends[k][known : known + len(ends)] = ends
-        self._weights[k][known : known + len(ends)] = weights
-        self._known[k] = known + len(ends)
+    def _open_pages(self, rank: np.ndarray, page: np.ndarray) -> None:
+        total = self._n_pages + len(rank)
+        if total << _BITS > len(self._ends):
+            more = np.zeros(max(len(self._ends), (total << _BITS) - len(self._ends)), np.int64)
+            self._ends, self._weights = (np.concatenate([old, more]) for old in (self._ends, self._weights))
+        if int(page.max()) >= self._pages.shape[1]:
+            more = np.zeros((len(self._known), int(page.max()) + 1), np.int64)
+            self._pages = np.concatenate([self._pages, more], axis=1)
+        self._pages[rank, page] = np.arange(self._n_pages, total)
+        self._n_pages = total
+
+    def _place(self, rank: np.ndarray | int, pass_no: np.ndarray) -> np.ndarray:
+        """Where in the pool passes are. The one rank of a pool has its pages in order."""
+        if len(self._known) == 1:
+            return pass_no
+        return (self._pages[rank, pass_no >> _BITS] << _BITS) + (pass_no & (_PAGE - 1))
 
     def spans(self, rows: Columns, previous_pass: np.ndarray) -> None:
         """Take ended spans; all their passes must be known. `previous_pass`: last pass of the span before, -1 none."""
@@ -68,13 +81,7 @@ class PassClock:
 
     def at(self, rank: np.ndarray, pass_no: np.ndarray) -> np.ndarray:
         """Ends of passes, ns."""
-        if len(self._ends) == 1:
-            return self._ends[0][pass_no]
-        out = np.empty(len(rank), np.int64)
-        for k in np.unique(rank).tolist():
-            mine = rank == k
-            out[mine] = self._ends[k][pass_no[mine]]
-        return out
+        return self._ends[self._place(rank, pass_no)]
 
     def last_token_ns(self, requests: np.ndarray) -> np.ndarray:
         """Last tokens of requests that had made some when the replay stopped."""
@@ -96,14 +103,27 @@ class PassClock:
                 for k, first, n in zip(
                     rows["rank"][mine], rows["first_pass"][mine], rows["n_tokens"][mine], strict=True
                 ):
-                    self._weights[int(k)][int(first) + 1 : int(first + n)] -= 1
-        parts = [(np.zeros(0, np.int64),) * 3]
-        for ends, weights, n in zip(self._ends, self._weights, self._known, strict=True):
-            counts = weights[1:n]
-            some = counts > 0
-            parts.append((np.diff(ends[:n])[some], counts[some], ends[1:n][some]))
+                    self._weights[self._place(int(k), np.arange(first + 1, first + n))] -= 1
+        n = int(np.maximum(self._known - 1, 0).sum())
+        gap, weight, end, at = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), 0
+        for k, n in enumerate(self._known.tolist()):
+            if n < 2:
+                continue
+            # Whole pages: copying them is faster than looking up every pass.
+            pages = self._pages[k, : -(-n >> _BITS)]
+            ends, weights = (pool.reshape(-1, _PAGE)[pages].ravel()[:n] for pool in (self._ends, self._weights))
+            here = slice(at, at + n - 1)
+            np.subtract(ends[1:], ends[:-1], out=gap[here])
+            weight[here], end[here] = weights[1:], ends[1:]
+            at += n - 1
+        some = weight > 0
+        if not some.all():
+            gap, weight, end = gap[some], weight[some], end[some]
+        parts = [(gap, weight, end)]
         for (gap, end), request in zip(self._breaks, self._break_requests, strict=True):
             keep = slice(None) if unfinished is None else ~unfinished[request]
             parts.append((gap[keep], np.ones(len(gap[keep]), np.int64), end[keep]))
+        if len(parts) == 1:
+            return parts[0]
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         return columns[0], columns[1], columns[2]

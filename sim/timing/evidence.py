@@ -24,20 +24,21 @@ class EvidenceCounter:
 
     def add(self, passes: Columns) -> None:
         """Count the lookups of these passes (columns of `sim.result.PASSES`)."""
-        n = passes["n_prefill"]
+        asked = (passes["n_prefill"] > 0) if not self._flat else np.ones(len(passes["n_prefill"]), bool)
+        n, kv, new = (passes[name][asked] for name in ("n_prefill", "prefill_kv_tokens", "prefill_tokens"))
         safe = np.maximum(n, 1)
-        kv, new = passes["prefill_kv_tokens"], passes["prefill_tokens"]
         seen = n * ((kv + new) // safe - kv // safe)
-        asked = (n > 0) if not self._flat else np.ones(len(n), bool)
         self._phase(PREFILL, passes, asked, passes["prefill_cell"], passes["prefill_ns"], seen, kv)
-        b, ctx = passes["n_decode"], passes["decode_kv_tokens"]
-        y = ctx // np.maximum(b, 1) if self._table is not None else b
-        self._phase(DECODE, passes, (b > 0) & (not self._flat), passes["decode_cell"], passes["decode_ns"], ctx, y)
+        asked = (passes["n_decode"] > 0) & (not self._flat)
+        b, ctx = passes["n_decode"][asked], passes["decode_kv_tokens"][asked]
+        y = ctx // b if self._table is not None else b
+        self._phase(DECODE, passes, asked, passes["decode_cell"], passes["decode_ns"], ctx, y)
 
     def _phase(self, phase, passes, asked, cell, price, x, y) -> None:
+        """`x` and `y` are the coordinates of the passes that `asked`."""
         if not asked.any():
             return
-        cell, price, x, y, number = cell[asked], price[asked], x[asked], y[asked], passes["pass_no"][asked]
+        cell, price, number = cell[asked], price[asked], passes["pass_no"][asked]
         outside = self._outside(phase, x, y)
         key = cell * 2 + outside
         if (key == key[0]).all():
