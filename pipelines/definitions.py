@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets import anomalies, performance, replay, traces
+from assets import anomalies, performance, regression, replay, traces
 from pipelines.jobs import replay_job
 from pipelines.resources import store_resource
 from pipelines.schedules import nightly_replay
@@ -13,7 +13,7 @@ from pipelines.schedules import nightly_replay
 @dg.definitions
 def defs() -> dg.Definitions:
     return dg.Definitions(
-        assets=dg.load_assets_from_modules([traces, performance, replay, anomalies]),
+        assets=dg.load_assets_from_modules([traces, performance, replay, anomalies, regression]),
         jobs=[replay_job],
         schedules=[nightly_replay],
         resources={"store": store_resource},
