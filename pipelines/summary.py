@@ -29,7 +29,7 @@ QUERIES = (
     ),
     (
         "how full was the KV pool, minute by minute?",
-        "SELECT start_s // 60 AS minute, max(active_share) AS fullest, count(*) AS passes FROM kv_usage "
+        "SELECT floor(start_s / 60)::INTEGER AS minute, max(active_share) AS fullest, count(*) AS passes FROM kv_usage "
         "WHERE run_id = '{run_id}' GROUP BY minute ORDER BY minute",
     ),
 )
