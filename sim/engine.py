@@ -94,7 +94,8 @@ def _error(status: int, spec: EngineSpec, state: State) -> ReplayError:
     """The error of a replay that cannot go on."""
     now, rank = int(state.g[S.NOW]), int(state.g[S.BLAME_RANK])
     if status == S.LIVELOCK:
-        return Livelock(livelock_message(spec, rank // spec.dp, rank % spec.dp, LIVELOCK_CHOICES, now))
+        victim = int(state.r[rank, S.WAIT_HEAD])
+        return Livelock(livelock_message(spec, victim, rank // spec.dp, rank % spec.dp, LIVELOCK_CHOICES, now))
     if status == S.DEADLOCK:
         heads = [int(state.r[k, head]) for k in range(spec.ranks) for head in (S.WAIT_HEAD, S.RUN_HEAD, S.INBOX_HEAD)]
         r = next(head for head in heads if head >= 0)

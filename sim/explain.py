@@ -28,10 +28,10 @@ def blocked_message(spec: EngineSpec, index: int, prompt: int, known: int, now: 
     return f"nothing can run any more at {now / 1e6} ms: {who} is blocked because {why}; {remedy}"
 
 
-def livelock_message(spec: EngineSpec, worker: int, dp_rank: int, choices: int, now: int) -> str:
-    """Running requests keep throwing each other out."""
+def livelock_message(spec: EngineSpec, index: int, worker: int, dp_rank: int, choices: int, now: int) -> str:
+    """Running requests keep throwing each other out; `index` was thrown out last."""
     return (
-        f"worker {worker} rank {dp_rank} preempted in more than {choices} choices in a row without a token "
-        f"(now {now / 1e6} ms): the KV pool of {spec.blocks} blocks is too small for the running requests; raise "
-        "kv_cache.capacity.blocks or lower scheduler.max_sequences"
+        f"request {index} and others on worker {worker} rank {dp_rank} keep preempting each other: more than {choices} "
+        f"choices in a row without a token (now {now / 1e6} ms); the KV pool of {spec.blocks} blocks is too small for "
+        "those that run: raise kv_cache.capacity.blocks or lower scheduler.max_sequences"
     )

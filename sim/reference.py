@@ -446,7 +446,8 @@ class Rank:
         if batch.preempted:
             self.barren += 1
             if self.barren > LIVELOCK_CHOICES:
-                raise Livelock(livelock_message(self.spec, self.worker, self.dp_rank, LIVELOCK_CHOICES, batch.chosen))
+                where, victim = (self.worker, self.dp_rank), self.waiting[0].index
+                raise Livelock(livelock_message(self.spec, victim, *where, LIVELOCK_CHOICES, batch.chosen))
         self.carried_preemptions += batch.preempted
         if not batch.items:
             return

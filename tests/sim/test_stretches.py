@@ -34,7 +34,7 @@ def test_logs_that_fill_up_in_the_middle_change_nothing(first: int) -> None:
 @pytest.mark.parametrize("patience", [1, 7])
 def test_control_comes_back_between_passes_and_changes_nothing(monkeypatch: pytest.MonkeyPatch, patience: int) -> None:
     monkeypatch.setattr(sim.engine, "PATIENCE", patience)
-    for seed in range(300):
+    for seed in range(150):
         said = differ(world(seed))
         assert not said, f"world({seed}): {said}"
 
