@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +27,19 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress | None]:
     def advance(done: int, total: int) -> None:
         nonlocal bar
         if bar is None:
-            bar = tqdm(desc=title, unit=unit, total=total, file=sys.stderr, leave=False, delay=DELAY_S, unit_scale=True)
+            # Some terminals say that they have no columns and no rows; a bar for those would be invisible.
+            columns = shutil.get_terminal_size().columns
+            bar = tqdm(
+                desc=title,
+                unit=unit,
+                total=total,
+                file=sys.stderr,
+                leave=False,
+                delay=DELAY_S,
+                unit_scale=True,
+                ncols=min(columns, 100),
+                nrows=24,
+            )
         bar.total = total
         bar.update(done - bar.n)
         if done >= total:

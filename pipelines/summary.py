@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import sys
@@ -81,16 +82,24 @@ def _head(run: Mapping[str, Any], found: Figures) -> list[str]:
         about,
         f"run {run['run_id']} · replay {run['replay_id'][:12]}",
         f"{run['n_requests']:,} requests: {', '.join(counts)} · {run['n_passes']:,} passes · "
-        f"{simulated} s simulated in {run['engine_ms'] / 1e3:,.2f} s",
+        f"{simulated} s simulated in {run['engine_ms'] / 1e3:,.2f} s, "
+        f"{run['total_ms'] / 1e3:,.1f} s with reading and writing",
     ]
 
 
 def _latencies(found: Figures) -> list[str]:
-    lines = [f"{'ms':<6}" + "".join(f"{title:>12}" for title, _ in LATENCY_STATS)]
-    for title, metric in LATENCY_ROWS:
-        cells = "".join(f"{number(found.get(('run', metric, stat))):>12}" for _, stat in LATENCY_STATS)
-        lines.append(f"{title:<6}{cells}")
+    table = [[number(found.get(("run", metric, stat))) for _, stat in LATENCY_STATS] for _, metric in LATENCY_ROWS]
+    width = max(12, 2 + max(len(cell) for row in table for cell in row))
+    lines = [f"{'ms':<6}" + "".join(f"{title:>{width}}" for title, _ in LATENCY_STATS)]
+    lines += [f"{title:<6}" + "".join(f"{cell:>{width}}" for cell in row)
+              for (title, _), row in zip(LATENCY_ROWS, table, strict=True)]  # fmt: skip
     return lines
+
+
+def _timing(run: Mapping[str, Any]) -> str:
+    """Where the milliseconds come from: model and hardware are recorded, but not every price depends on them."""
+    kind = json.loads(run["config_json"])["engine"]["workers"]["aggregated"]["timing"]["type"]
+    return {"polynomial": "the built-in polynomial, fitted to no model or hardware"}.get(kind, f"{kind}, as configured")
 
 
 def _facts(run: Mapping[str, Any], found: Figures) -> list[str]:
@@ -100,7 +109,7 @@ def _facts(run: Mapping[str, Any], found: Figures) -> list[str]:
     rates = f"{number(value('request_throughput', 'mean'))} requests/s · "
     rates += f"{number(value('input_throughput', 'mean'), ',.0f')} input tokens/s · "
     rates += f"{number(value('output_throughput', 'mean'), ',.0f')} output tokens/s"
-    lines = [f"throughput    {rates}"]
+    lines = [f"timing        {_timing(run)}", f"throughput    {rates}"]
     good = value("goodput", "share")
     if good is not None:
         per_second = number(value("goodput", "request_throughput"))
@@ -109,6 +118,9 @@ def _facts(run: Mapping[str, Any], found: Figures) -> list[str]:
     shown = "unknown: the trace carries no prefix ids" if reuse is None else f"{reuse:.3%} of input tokens"
     lines.append(f"prefix reuse  {shown}")
     lines.append(f"preemptions   {run['n_preemptions']:,}")
+    if run["n_rejected"]:
+        why = "SELECT reason, count(*) FROM requests WHERE status = 'rejected' GROUP BY reason"
+        lines.append(f"rejected      {run['n_rejected']:,}; why: {why}")
     share = number(value("kv_usage", "peak"), ".1%")
     lines.append(f"KV peak       {run['peak_active_blocks']:,} blocks on one rank ({share} of its pool)")
     clean, set_aside = run["n_requests"], run["n_quarantined"]
