@@ -33,8 +33,11 @@ _GAP = r"(?:\s|--[^\n]*|/\*.*?\*/)*+"
 _EXPLAIN = re.compile(rf"{_GAP}EXPLAIN\b{_GAP}(?:ANALYZE\b{_GAP}|\([^)]*\){_GAP})?", re.IGNORECASE | re.DOTALL)
 
 
-def run_sql(store: Store, sql: str) -> Answer:
-    """Run one query and return all of its rows.
+def run_sql(store: Store, sql: str, *, most: int | None = None) -> Answer:
+    """Run one query and return its rows.
+
+    Args:
+        most: no more rows than this; None for all.
 
     Raises:
         SqlError: more than one statement, a statement that is no query, or DuckDB's own error text.
@@ -44,7 +47,7 @@ def run_sql(store: Store, sql: str) -> Answer:
         try:
             con.execute(sql)
             names = [column[0] for column in con.description or ()]
-            return Answer(names, con.fetchall())
+            return Answer(names, con.fetchall() if most is None else con.fetchmany(most))
         except duckdb.PermissionException as error:
             raise SqlError(f"only the tables and views of the store can be read: {_first_line(error)}") from None
         except duckdb.Error as error:

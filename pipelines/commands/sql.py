@@ -9,6 +9,8 @@ import click
 
 from pipelines.options import warehouse, warehouse_root
 
+SHOWN_ROWS = 1_000  # of a table for people; the other formats give every row
+
 
 @click.command()
 @click.argument("query", required=False)
@@ -25,10 +27,13 @@ def sql(query: str | None, style: str, root: Path | None) -> None:
 
     if query is None:
         query = sys.stdin.read()
-    names, rows = run_sql(open_store(warehouse_root(root)), query)
+    most = SHOWN_ROWS + 1 if style == "table" else None
+    names, rows = run_sql(open_store(warehouse_root(root)), query, most=most)
     if style == "csv":
         click.echo(tables.csv_text(names, rows), nl=False)
     elif style == "json":
         click.echo(tables.json_lines(names, rows), nl=False)
     else:
-        click.echo(tables.text_table(names, rows))
+        click.echo(tables.text_table(names, rows[:SHOWN_ROWS]))
+        if len(rows) > SHOWN_ROWS:
+            click.echo(f"only the first {SHOWN_ROWS:,} rows are shown; all of them: --format csv", err=True)

@@ -37,3 +37,11 @@ def test_rejections_come_with_the_question_why(cli: Cli, tiny: Path) -> None:
     line = next(line for line in said.splitlines() if line.startswith("rejected"))
     assert line.startswith("rejected      1; why: SELECT reason")
     assert "prompt_reaches_max_model_len" in cli("sql", line.partition("why: ")[2]).stdout
+
+
+def test_a_table_for_people_ends_and_says_so(cli: Cli, tiny: Path) -> None:
+    assert cli("replay", tiny).exit_code == 0
+    shown = cli("sql", "FROM range(1500)")
+    assert len(shown.stdout.splitlines()) < 1_010
+    assert "only the first 1,000 rows are shown" in shown.stderr
+    assert len(cli("sql", "FROM range(1500)", "--format", "csv").stdout.splitlines()) == 1_501
