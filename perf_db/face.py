@@ -147,7 +147,8 @@ class Face:
                 con.execute("UPDATE store_info SET value = ? WHERE key = 'notes_digest'", [wanted["notes_digest"]])
             touched = {t.table for c in fresh for t in c.tables if t.path}
             if touched:
-                commits = read_commits(self._layout)
+                # A run committed meanwhile must wait for the next update: it is not in `runs` and `files` yet.
+                commits = [c for c in read_commits(self._layout) if c.run_id in existing]
                 for table in _VIEWED:
                     if table.name in touched:
                         self._create_view(con, table, commits)

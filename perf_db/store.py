@@ -77,8 +77,12 @@ class Store:
         state = Face(self._layout, self._views).state()
         if state != CURRENT:
             # A writer died between its commit and this, or is just about to do it; the store was moved; the views are
-            # new. If somebody is at it, an older whole file is answer enough: readers do not wait for writers.
-            self._update(wait=state == UNUSABLE)
+            # new. If somebody is at it, or nothing can be written here, an older whole file is answer enough.
+            try:
+                self._update(wait=state == UNUSABLE)
+            except (OSError, duckdb.Error):
+                if state == UNUSABLE:
+                    raise
         return attach(self._layout)
 
     def runs(self) -> list[dict[str, Any]]:

@@ -538,6 +538,8 @@ class Group:
             return False
         self.acting = [r for r in self.ranks if r.fill(now, self.wave)]
         if not self.acting:
+            if not self.has_work:
+                self.wave = 0  # drained while choosing (4.5)
             return False
         end = now
         for rank in self.acting:

@@ -59,11 +59,19 @@ def first_turns(session: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
     return first, next_turn, opener
 
 
+def _served_outputs(spec: EngineSpec, load: Workload) -> np.ndarray:
+    """Outputs of the requests that can enter the calendar. vLLM refuses on arrival what the pool can never hold."""
+    outputs = spec.outputs(load.prompt_tokens, load.output_tokens)
+    if spec.profile != "vllm":
+        return outputs
+    return outputs[load.prompt_tokens + np.maximum(outputs - 1, 0) <= spec.blocks * spec.block_tokens]
+
+
 def config_of(spec: EngineSpec, load: Workload) -> Config:
     vllm = spec.profile == "vllm"
     depth = 2 if vllm and spec.async_scheduling else 1
     ties = spec.boundary_arrivals or ("after" if depth == 2 else "before")
-    longest = int(load.output_tokens.max(initial=0))
+    longest = int(_served_outputs(spec, load).max(initial=0))
     buckets = 8
     while buckets < longest + 4:
         buckets *= 2

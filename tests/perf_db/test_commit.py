@@ -12,6 +12,7 @@ import duckdb
 import pytest
 
 from assets.views import load_views
+from perf_db import face
 from perf_db.layout import StoreError, locked
 from perf_db.sqlsafe import run_sql
 from perf_db.store import Store, UnknownRun
@@ -166,6 +167,39 @@ def test_a_reader_does_not_wait_for_a_busy_writer(store, monkeypatch):
         assert held
         assert seen(store) == [("r1", 5)]
     assert seen(store) == [("r1", 5), ("r2", 5)]
+
+
+def test_a_run_committed_while_the_file_is_brought_up_to_date_waits_for_the_next_time(store, monkeypatch):
+    """Else views would show rows of a run that `runs` and `files` do not know."""
+    write_run(store, "r1")
+    monkeypatch.setattr(Store, "_publish", lambda self: None)
+    write_run(store, "r2")
+    real = face.read_commits
+
+    def somebody_commits_meanwhile(layout):
+        write_run(store, "r3")
+        return real(layout)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(face, "read_commits", somebody_commits_meanwhile)
+        store._update()
+    with duckdb.connect(str(store.database), read_only=True) as con:
+        runs = con.execute("SELECT run_id FROM runs ORDER BY 1").fetchall()
+        assert con.execute("SELECT DISTINCT run_id FROM requests ORDER BY 1").fetchall() == runs == [("r1",), ("r2",)]
+    assert [run_id for run_id, _ in seen(store)] == ["r1", "r2", "r3"]
+
+
+@pytest.mark.parametrize("error", [OSError(30, "Read-only file system"), duckdb.IOException("No space left on device")])
+def test_a_store_that_is_behind_and_cannot_be_written_is_read_as_it_is(store, monkeypatch, error):
+    write_run(store, "r1")
+    monkeypatch.setattr(Store, "_publish", lambda self: None)
+    write_run(store, "r2")
+
+    def fails(self):
+        raise error
+
+    monkeypatch.setattr(face.Face, "update", fails)
+    assert seen(store) == [("r1", 5)]
 
 
 def test_a_reader_cannot_write(store):

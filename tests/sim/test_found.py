@@ -8,6 +8,8 @@ import pytest
 import sim.engine
 import sim.reference
 from sim.inputs import Workload
+from sim.result import REASON_NAMES
+from sim.setup import config_of
 from sim.spec import EngineSpec, FixedTiming, FlatTiming
 from tests.sim.answers import Answer, ask, difference
 from tests.sim.worlds import World
@@ -102,3 +104,32 @@ def test_1_3_of_two_replicas_that_fail_at_one_instant_the_first_is_named():
         output_tokens=[2, 2],
     )
     assert "'decode_kv': 3" in got.error
+
+
+def test_4_5_a_group_that_drains_while_it_chooses_counts_from_zero_again():
+    """Passes of no length on two replicas: whether the other one does something at this instant changes nothing."""
+    both(
+        EngineSpec(
+            timing=FlatTiming(0.0),
+            workers=2,
+            dp=2,
+            block_tokens=1,
+            blocks=4,
+            max_num_seqs=2,
+            max_batched_tokens=2,
+            prefill_schedule_interval=2,
+            boundary_arrivals="before",
+        ),
+        arrival_ns=[0] * 20,
+        prompt_tokens=[1] * 19 + [2],
+        output_tokens=[0, 0, 3, 4, 3, 0, 0, 0, 3, 0, 2, 0, 0, 0, 0, 2, 0, 0, 0, 0],
+        concurrency=3,
+    )
+
+
+def test_a_request_refused_on_arrival_takes_no_room_in_the_calendar():
+    spec = EngineSpec(timing=FlatTiming(1.0), block_tokens=4, blocks=8)
+    load = Workload(np.zeros(2, np.int64), np.array([8, 8]), np.array([4, 1_500_000_000]))
+    assert config_of(spec, load).mask < 64
+    got = both(spec, arrival_ns=[0, 0], prompt_tokens=[8, 8], output_tokens=[4, 1_500_000_000])
+    assert [REASON_NAMES[r] for r in got.tables["requests"]["reason"]] == ["", "exceeds_kv_pool"]
