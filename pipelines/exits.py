@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import traceback
 from typing import Any
@@ -47,6 +48,10 @@ def _users_fault(error: Exception) -> str | None:
     """The message when the person who typed the command can mend it, else None."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fspath(error.filename)}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        return f"{error}; nothing is left behind: make room, or name another folder with -w"
+    if isinstance(error, MemoryError):
+        return f"not enough memory ({error}): fewer ranks, blocks or requests, or a larger machine"
     # Late: pydantic costs a tenth of a second, and most commands end well.
     from assets.errors import INPUT_ERRORS
 

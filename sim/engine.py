@@ -13,7 +13,7 @@ import numpy as np
 
 import sim.state as S
 from sim.collect import Collector
-from sim.errors import Deadlock, Livelock, ReplayError, TimingError
+from sim.errors import Deadlock, Livelock, ReplayError, TimingError, WorkloadError
 from sim.explain import CLOCK_MESSAGE, blocked_message, livelock_message
 from sim.inputs import Workload
 from sim.loop import run
@@ -39,7 +39,7 @@ def replay(
 
     Raises:
         Deadlock, Livelock, TimingError: the replay cannot be completed; what reached the sink must be thrown away.
-        ValueError: the workload breaks its own contract (unsorted arrivals, lengths out of range).
+        WorkloadError: the workload breaks its own contract (unsorted arrivals, lengths out of range).
     """
     check(spec, workload)
     load_kernels()
@@ -114,18 +114,18 @@ def check(spec: EngineSpec, load: Workload) -> None:
     """Compiled code does not check bounds, so this is where a malformed workload stops.
 
     Raises:
-        ValueError: naming the column and the first offending request.
+        WorkloadError: naming the column and the first offending request.
     """
     n = len(load)
     columns = {"arrival_ns": load.arrival_ns, "prompt_tokens": load.prompt_tokens, "output_tokens": load.output_tokens}
     columns |= {name: getattr(load, name) for name in ("hashed_tokens", "session", "delay_ns", "pinned_rank")}
     for name, values in columns.items():
         if values is not None and len(values) != n:
-            raise ValueError(f"workload column {name} has {len(values)} rows, arrival_ns has {n}")
+            raise WorkloadError(f"workload column {name} has {len(values)} rows, arrival_ns has {n}")
 
     def refuse(bad: np.ndarray, what: str) -> None:
         if bad.any():
-            raise ValueError(f"request {int(bad.argmax())}: {what}")
+            raise WorkloadError(f"request {int(bad.argmax())}: {what}")
 
     limit = 2**31 - 1 - 2**20
     refuse(load.prompt_tokens < 1, "prompt_tokens must be at least 1")
@@ -143,22 +143,22 @@ def check(spec: EngineSpec, load: Workload) -> None:
         refuse(firsts < 0, "arrival_ns must not be negative")
         refuse(firsts > CLOCK_END_NS, f"arrival_ns must be at most {CLOCK_END_NS}, 146 years")
         if n and (np.diff(firsts) < 0).any():
-            raise ValueError(
+            raise WorkloadError(
                 f"arrivals go back in time after request {int((np.diff(firsts) < 0).argmax())}: sort the workload"
             )
     elif load.concurrency < 1:
-        raise ValueError(f"concurrency={load.concurrency} must be at least 1")
+        raise WorkloadError(f"concurrency={load.concurrency} must be at least 1")
     if load.hash_offsets is not None:
         if len(load.hash_offsets) != n + 1 or load.hash_ids is None or load.hash_offsets[-1] != len(load.hash_ids):
-            raise ValueError("hash_offsets must have one entry more than there are requests and end at len(hash_ids)")
+            raise WorkloadError("hash_offsets must have one entry per request and one more, and end at len(hash_ids)")
         if load.hash_offsets[0] < 0 or (np.diff(load.hash_offsets) < 0).any():
-            raise ValueError("hash_offsets must not be negative, nor decrease")
+            raise WorkloadError("hash_offsets must not be negative, nor decrease")
         if load.hash_block_tokens < 1:
-            raise ValueError(f"hash_block_tokens={load.hash_block_tokens} must be at least 1")
+            raise WorkloadError(f"hash_block_tokens={load.hash_block_tokens} must be at least 1")
     if spec.profile == "vllm" and spec.max_batched_tokens < spec.max_num_seqs:
-        raise ValueError(
+        raise WorkloadError(
             f"max_batched_tokens={spec.max_batched_tokens} is below max_num_seqs={spec.max_num_seqs}: vLLM refuses "
             "this; raise scheduler.max_batched_tokens, lower scheduler.max_sequences, or use profile parity"
         )
     if spec.profile == "vllm" and spec.preemption == "fifo":
-        raise ValueError("preemption 'fifo' does not exist in vLLM; use 'lifo', or profile parity")
+        raise WorkloadError("preemption 'fifo' does not exist in vLLM; use 'lifo', or profile parity")

@@ -15,3 +15,7 @@ class Livelock(ReplayError):
 
 class TimingError(ReplayError):
     """A timing model answered with a negative, infinite or undefined duration."""
+
+
+class WorkloadError(ReplayError, ValueError):
+    """The workload or the deployment is not one the engine can take: a column out of range, arrivals out of order."""

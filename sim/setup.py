@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import sim.state as S
+from sim.errors import WorkloadError
 from sim.inputs import Workload
 from sim.prefix import Shared
 from sim.result import ADMISSIONS, CHUNKS, PASSES, PRESSURE, UNFINISHED
@@ -153,7 +154,7 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, r
     # Every node stands for at least one physical block of its rank.
     nodes = ranks * (spec.blocks + 1) + 1
     if nodes > 2**31 - 1:
-        raise ValueError(f"{ranks} ranks of {spec.blocks} blocks exceed 2^31 blocks; lower kv_cache.capacity.blocks")
+        raise WorkloadError(f"{ranks} ranks of {spec.blocks} blocks exceed 2^31 blocks; lower kv_cache.capacity.blocks")
     nd = np.empty((nodes, S.N_WIDTH), np.int32)
     for column in (0, 1):
         nd[:ranks, column] = np.arange(ranks)  # a sentinel is its own neighbour

@@ -78,7 +78,10 @@ def check_dir(
     report = Report()
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     for file in files:
-        case = json.loads(file.read_text())
+        try:
+            case = json.loads(file.read_text())
+        except ValueError as error:
+            raise ConfigError(f"{file}: not JSON: {error}") from None
         if not (isinstance(case, dict) and "expected" in case):
             continue
         result = check_case(case, name=file.stem, base=file.parent, engine=engine, profile=profile)

@@ -10,13 +10,16 @@ from assets.ingest.parser import Options, Parser
 
 
 def cells(line: bytes) -> list[str] | None:
-    """The fields of a line; None for what is no text."""
+    """The fields of a line; None for what is no text, or no CSV (a carriage return inside, an endless field)."""
     try:
         text = line.decode().rstrip("\r\n")
     except UnicodeDecodeError:
         return None
     # Quotes are legal and never occur in published files: the plain split is the fast path.
-    found = next(csv.reader([text]), []) if '"' in text else text.split(",")
+    try:
+        found = next(csv.reader([text]), []) if '"' in text else text.split(",")
+    except csv.Error:
+        return None
     return [cell.strip() for cell in found]
 
 

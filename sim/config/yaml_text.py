@@ -10,6 +10,9 @@ import yaml
 
 from sim.config.base import ConfigError
 
+# Nested too deep, or a number of thousands of digits: as little a configuration as broken syntax is.
+_UNREADABLE = (yaml.YAMLError, RecursionError, ValueError)
+
 
 class _Loader(yaml.SafeLoader):
     """YAML as people mean it. The plain loader keeps the last of two equal keys and reads 1e3 as text."""
@@ -48,7 +51,7 @@ def parse_file(path: Path, source: str) -> dict[str, Any]:
         raise ConfigError(f"{source}: cannot be read: {error}") from None
     try:
         values = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
+    except _UNREADABLE as error:
         raise ConfigError(f"{source}: not readable as YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{source}: expected sections such as traffic: and engine:")
@@ -63,5 +66,5 @@ def parse_scalar(text: str) -> Any:
     """
     try:
         return yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
+    except _UNREADABLE as error:
         raise ValueError(" ".join(str(error).split())) from None

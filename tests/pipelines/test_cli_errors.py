@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipelines.exits import report
 from sim.errors import Deadlock
 from sim.result import SPANS
 from tests.pipelines.conftest import TINY, Cli
@@ -139,3 +140,55 @@ def test_ctrl_c_leaves_nothing_behind(cli: Cli, tiny: Path, root: Path, monkeypa
     monkeypatch.setattr(sim.engine, "replay", interrupted)
     assert cli("replay", tiny).exit_code == 130
     assert [path for path in root.rglob("*") if path.suffix in {".json", ".parquet"}] == []
+
+
+BIG = [
+    ("engine.workers.aggregated.kv_cache.capacity.blocks=2147483646", "exceed 2^31 blocks"),
+    ("traffic={source: {type: synthetic, input_tokens: 2147483647, output_tokens: 2147483647}, "
+     "load: {type: concurrency, concurrency: 1}, stop: {requests: 1}}", "prompt and output together exceed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("override", "said"), BIG)
+def test_what_the_engine_cannot_take_is_the_inputs_fault(cli: Cli, tiny: Path, override: str, said: str) -> None:
+    refused = cli("replay", tiny, "--set", override)
+    assert refused.exit_code == 2, refused.output
+    assert said in refused.stderr and "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("text", ["[" * 4000 + "]" * 4000, "seed: " + "9" * 5000])
+def test_yaml_beyond_reason_is_unreadable_yaml(cli: Cli, tmp_path: Path, text: str) -> None:
+    config = tmp_path / "deep.yaml"
+    config.write_text(text)
+    refused = cli("replay", config)
+    assert refused.exit_code == 2 and "not readable as YAML" in refused.stderr
+
+
+def test_a_case_that_is_no_json_is_named(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{")
+    refused = cli("golden", "check", tmp_path)
+    assert refused.exit_code == 2 and "a.json: not JSON" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "Error writing bytes to file"), "make room"),
+        (MemoryError("Unable to allocate"), "not enough memory"),
+    ],
+)
+def test_a_full_disk_and_a_full_memory_are_no_defects(
+    capsys: pytest.CaptureFixture[str], error: Exception, said: str
+) -> None:
+    assert report(error) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ['"' + "x" * 200_000 + '",1,2', '"2023-11-16 18:15:46"\r,1,2'])
+def test_one_line_that_is_no_csv_is_set_aside(cli: Cli, tmp_path: Path, line: str) -> None:
+    trace = tmp_path / "azure.csv"
+    good = "2023-11-16 18:15:46.6805900,374,44\n"
+    trace.write_bytes(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{good}{line}\n{good}".encode())
+    seen = cli("validate", trace)
+    assert seen.exit_code == 0, seen.output
+    assert "bad_line" in seen.output
