@@ -150,7 +150,9 @@ def check(spec: EngineSpec, load: Workload) -> None:
         raise WorkloadError(f"concurrency={load.concurrency} must be at least 1")
     if load.hash_offsets is not None:
         if len(load.hash_offsets) != n + 1 or load.hash_ids is None or load.hash_offsets[-1] != len(load.hash_ids):
-            raise WorkloadError("hash_offsets must have one entry per request and one more, and end at len(hash_ids)")
+            raise WorkloadError(
+                "hash_offsets must have one entry more than there are requests and end at len(hash_ids)"
+            )
         if load.hash_offsets[0] < 0 or (np.diff(load.hash_offsets) < 0).any():
             raise WorkloadError("hash_offsets must not be negative, nor decrease")
         if load.hash_block_tokens < 1:
