@@ -1,4 +1,7 @@
-"""Intrusive lists over requests: running order, waiting queue, calendar and growth wheel."""
+"""Intrusive lists over requests: running order, waiting queue, calendar and growth wheel.
+
+A list is two numbers, its first and its last request, kept somewhere in an array `ends`, and two link columns.
+"""
 
 from __future__ import annotations
 
@@ -6,81 +9,82 @@ import sim.state as S
 from sim.jit import inlined, kernel
 
 
+@inlined
+def _link(q, ends, head, tail, r, before, after, prev, next_):
+    """Put r between two neighbours; -1 stands for the end of the list."""
+    q[r, prev] = before
+    q[r, next_] = after
+    if before >= 0:
+        q[before, next_] = r
+    else:
+        ends[head] = r
+    if after >= 0:
+        q[after, prev] = r
+    else:
+        ends[tail] = r
+
+
+@inlined
+def _unlink(q, ends, head, tail, r, prev, next_):
+    before, after = q[r, prev], q[r, next_]
+    if before >= 0:
+        q[before, next_] = after
+    else:
+        ends[head] = after
+    if after >= 0:
+        q[after, prev] = before
+    else:
+        ends[tail] = before
+
+
+@inlined
+def _link_in_order(q, ends, r, prev, next_):
+    """Put r into a bucket (ends 0 and 1) where running order wants it."""
+    before, after = ends[1], -1
+    # Requests begin to decode in running order, so this loop runs only after somebody sat a pass out.
+    while before >= 0 and q[before, S.ORDER] > q[r, S.ORDER]:
+        after, before = before, q[before, prev]
+    _link(q, ends, 0, 1, r, before, after, prev, next_)
+
+
 @kernel
 def push_running(st, k, r):
-    q, rank = st.q, st.r
-    tail = rank[k, S.RUN_TAIL]
-    q[r, S.QPREV] = tail
-    q[r, S.QNEXT] = -1
-    if tail >= 0:
-        q[tail, S.QNEXT] = r
-    else:
-        rank[k, S.RUN_HEAD] = r
-    rank[k, S.RUN_TAIL] = r
-    rank[k, S.RUN_N] += 1
+    ends = st.r[k]
+    _link(st.q, ends, S.RUN_HEAD, S.RUN_TAIL, r, ends[S.RUN_TAIL], -1, S.QPREV, S.QNEXT)
+    ends[S.RUN_N] += 1
 
 
 @kernel
 def drop_running(st, k, r):
-    q, rank = st.q, st.r
-    before, after = q[r, S.QPREV], q[r, S.QNEXT]
-    if before >= 0:
-        q[before, S.QNEXT] = after
-    else:
-        rank[k, S.RUN_HEAD] = after
-    if after >= 0:
-        q[after, S.QPREV] = before
-    else:
-        rank[k, S.RUN_TAIL] = before
-    rank[k, S.RUN_N] -= 1
+    ends = st.r[k]
+    _unlink(st.q, ends, S.RUN_HEAD, S.RUN_TAIL, r, S.QPREV, S.QNEXT)
+    ends[S.RUN_N] -= 1
 
 
 @kernel
 def push_waiting(st, k, r):
     """An arrival joins the end."""
-    q, rank = st.q, st.r
-    tail = rank[k, S.WAIT_TAIL]
-    q[r, S.QPREV] = tail
-    q[r, S.QNEXT] = -1
-    if tail >= 0:
-        q[tail, S.QNEXT] = r
-    else:
-        rank[k, S.WAIT_HEAD] = r
-    rank[k, S.WAIT_TAIL] = r
-    rank[k, S.WAIT_N] += 1
+    ends = st.r[k]
+    _link(st.q, ends, S.WAIT_HEAD, S.WAIT_TAIL, r, ends[S.WAIT_TAIL], -1, S.QPREV, S.QNEXT)
+    ends[S.WAIT_N] += 1
 
 
 @kernel
 def push_front(st, k, r):
     """A preempted request goes to the front (4.4)."""
-    q, rank = st.q, st.r
-    head = rank[k, S.WAIT_HEAD]
-    q[r, S.QPREV] = -1
-    q[r, S.QNEXT] = head
-    if head >= 0:
-        q[head, S.QPREV] = r
-    else:
-        rank[k, S.WAIT_TAIL] = r
-    rank[k, S.WAIT_HEAD] = r
-    rank[k, S.WAIT_N] += 1
-    rank[k, S.PREEMPTED_N] += 1
+    ends = st.r[k]
+    _link(st.q, ends, S.WAIT_HEAD, S.WAIT_TAIL, r, -1, ends[S.WAIT_HEAD], S.QPREV, S.QNEXT)
+    ends[S.WAIT_N] += 1
+    ends[S.PREEMPTED_N] += 1
 
 
 @kernel
 def drop_waiting(st, k, r, was_preempted):
-    q, rank = st.q, st.r
-    before, after = q[r, S.QPREV], q[r, S.QNEXT]
-    if before >= 0:
-        q[before, S.QNEXT] = after
-    else:
-        rank[k, S.WAIT_HEAD] = after
-    if after >= 0:
-        q[after, S.QPREV] = before
-    else:
-        rank[k, S.WAIT_TAIL] = before
-    rank[k, S.WAIT_N] -= 1
+    ends = st.r[k]
+    _unlink(st.q, ends, S.WAIT_HEAD, S.WAIT_TAIL, r, S.QPREV, S.QNEXT)
+    ends[S.WAIT_N] -= 1
     if was_preempted:
-        rank[k, S.PREEMPTED_N] -= 1
+        ends[S.PREEMPTED_N] -= 1
 
 
 @inlined
@@ -93,37 +97,12 @@ def last_pass(st, r):
 def enter_calendar(cfg, st, k, r):
     """Into the bucket of its last token, in running order: the order in which requests end decides the eviction
     order."""
-    q = st.q
-    c = last_pass(st, r) & cfg.mask
-    before, after = st.calendar[k, c, 1], -1
-    # Requests begin to decode in running order, so this loop runs only after somebody sat a pass out.
-    while before >= 0 and q[before, S.ORDER] > q[r, S.ORDER]:
-        after, before = before, q[before, S.CPREV]
-    q[r, S.CPREV] = before
-    q[r, S.CNEXT] = after
-    if before >= 0:
-        q[before, S.CNEXT] = r
-    else:
-        st.calendar[k, c, 0] = r
-    if after >= 0:
-        q[after, S.CPREV] = r
-    else:
-        st.calendar[k, c, 1] = r
+    _link_in_order(st.q, st.calendar[k, last_pass(st, r) & cfg.mask], r, S.CPREV, S.CNEXT)
 
 
 @kernel
 def leave_calendar(cfg, st, k, r):
-    q = st.q
-    c = last_pass(st, r) & cfg.mask
-    before, after = q[r, S.CPREV], q[r, S.CNEXT]
-    if before >= 0:
-        q[before, S.CNEXT] = after
-    else:
-        st.calendar[k, c, 0] = after
-    if after >= 0:
-        q[after, S.CPREV] = before
-    else:
-        st.calendar[k, c, 1] = before
+    _unlink(st.q, st.calendar[k, last_pass(st, r) & cfg.mask], 0, 1, r, S.CPREV, S.CNEXT)
 
 
 @inlined
@@ -133,46 +112,27 @@ def _residue(cfg, st, r):
     return (q[r, S.G0] + 1 - (q[r, S.PROMPT] + q[r, S.RECEIVED])) % cfg.bs
 
 
+@inlined
+def _count(cfg, st, k, r, bucket, sign):
+    """Add r to, or take it from, the sums over decoding requests."""
+    q = st.q
+    bucket[2] += sign
+    if q[r, S.SHARED] * cfg.bs > q[r, S.PROMPT]:
+        bucket[3] += sign
+    st.r[k, S.N_DECODE] += sign
+    st.r[k, S.KV_BASE] += sign * (q[r, S.PROMPT] + q[r, S.RECEIVED] - q[r, S.G0])
+
+
 @kernel
 def enter_decode(cfg, st, k, r):
     """Count r among the requests that make one token in every pass from now on."""
-    q, growth = st.q, st.growth
-    res = _residue(cfg, st, r)
-    before, after = growth[k, res, 1], -1
-    while before >= 0 and q[before, S.ORDER] > q[r, S.ORDER]:
-        after, before = before, q[before, S.GPREV]
-    q[r, S.GPREV] = before
-    q[r, S.GNEXT] = after
-    if before >= 0:
-        q[before, S.GNEXT] = r
-    else:
-        growth[k, res, 0] = r
-    if after >= 0:
-        q[after, S.GPREV] = r
-    else:
-        growth[k, res, 1] = r
-    growth[k, res, 2] += 1
-    if q[r, S.SHARED] * cfg.bs > q[r, S.PROMPT]:
-        growth[k, res, 3] += 1
-    st.r[k, S.N_DECODE] += 1
-    st.r[k, S.KV_BASE] += q[r, S.PROMPT] + q[r, S.RECEIVED] - q[r, S.G0]
+    bucket = st.growth[k, _residue(cfg, st, r)]
+    _link_in_order(st.q, bucket, r, S.GPREV, S.GNEXT)
+    _count(cfg, st, k, r, bucket, 1)
 
 
 @kernel
 def leave_decode(cfg, st, k, r):
-    q, growth = st.q, st.growth
-    res = _residue(cfg, st, r)
-    before, after = q[r, S.GPREV], q[r, S.GNEXT]
-    if before >= 0:
-        q[before, S.GNEXT] = after
-    else:
-        growth[k, res, 0] = after
-    if after >= 0:
-        q[after, S.GPREV] = before
-    else:
-        growth[k, res, 1] = before
-    growth[k, res, 2] -= 1
-    if q[r, S.SHARED] * cfg.bs > q[r, S.PROMPT]:
-        growth[k, res, 3] -= 1
-    st.r[k, S.N_DECODE] -= 1
-    st.r[k, S.KV_BASE] -= q[r, S.PROMPT] + q[r, S.RECEIVED] - q[r, S.G0]
+    bucket = st.growth[k, _residue(cfg, st, r)]
+    _unlink(st.q, bucket, 0, 1, r, S.GPREV, S.GNEXT)
+    _count(cfg, st, k, r, bucket, -1)
