@@ -16,8 +16,8 @@ COMPLETED, REJECTED, UNFINISHED = 0, 1, 2
 STATUS_NAMES = ("completed", "rejected", "unfinished")
 
 # Reason codes of requests.reason.
-NO_REASON, PROMPT_AT_LIMIT, EXCEEDS_POOL = 0, 1, 2
-REASON_NAMES = ("", "prompt_reaches_max_model_len", "exceeds_kv_pool")
+NO_REASON, PROMPT_AT_LIMIT, EXCEEDS_POOL, LOOKAHEAD_EXCEEDS_POOL = 0, 1, 2, 3
+REASON_NAMES = ("", "prompt_reaches_max_model_len", "exceeds_kv_pool", "lookahead_exceeds_kv_pool")
 
 # Kind codes of admissions.kind and chunks.kind.
 KIND_NEW, KIND_RESUMED, KIND_RUNNING = 0, 1, 2
@@ -50,8 +50,21 @@ SPANS = (
     "worker",
     "dp_rank",
     "first_pass",  # rank's pass number of the span's first token
-    "n_tokens",  # token i of the span was made in pass first_pass + i
+    "n_tokens",  # all its tokens
+    "n_passes",  # at least one token in each; as many as tokens where none made more than one (see BURSTS otherwise)
     "first_token_no",  # ordinal of its first token among the request's tokens, from 0
+)
+BURSTS = (  # stretch of at most 16 passes of a span; a replay with speculative decoding has them for all its spans
+    "request",
+    "span_no",
+    "worker",
+    "dp_rank",
+    "first_pass",
+    "n_passes",
+    "n_tokens",
+    "first_token_no",
+    "tokens_packed",  # four bits per pass, the first lowest: tokens made
+    "drafts_packed",  # likewise: draft tokens computed, padding included; 0 where drafts are not scheduled as tokens
 )
 PASSES = (
     "worker",
@@ -83,6 +96,10 @@ PASSES = (
     "free_blocks",  # after the choice: anonymous blocks
     "prefill_cell",  # performance grid cell of the lookup, -1 none
     "decode_cell",
+    "n_rounds",  # requests that verified drafts
+    "n_drafts",  # drafts they verified
+    "n_accepted",  # drafts accepted, those beyond the end of an output included
+    "n_bursts",  # requests that made tokens
 )
 ADMISSIONS = (
     "request",
@@ -96,7 +113,7 @@ ADMISSIONS = (
     "kind",
     "order_no",  # running order on the rank: later admissions stand behind earlier ones
 )
-CHUNKS = (  # request x pass where anything but a plain one-token decode was computed
+CHUNKS = (  # request x pass where anything but a plain decode (one token, and drafts) was computed, or no token came of it
     "request",
     "worker",
     "dp_rank",
@@ -106,6 +123,7 @@ CHUNKS = (  # request x pass where anything but a plain one-token decode was com
     "prompt_tokens",  # how many of n_tokens are prompt
     "kind",
     "cached_tokens",  # at an admission, else -1
+    "n_drafts",  # how many of n_tokens are drafts or their padding
 )
 PRESSURE = (
     "request",  # the victim
@@ -119,6 +137,18 @@ PRESSURE = (
     "n_running",  # after
     "n_waiting",  # after, preempted ones included
     "active_blocks",  # after
+    "reserving",  # 1: it made room for a burst of accepted drafts (8.4); 0: for tokens to compute
+)
+ACCEPTANCE = (  # request that verified drafts; rounds in passes that also computed its prompt are left out (8.5)
+    "request",
+    "n_rounds",
+    "n_drafts",
+    "accepted_0",  # rounds in which no draft was accepted
+    "accepted_1",
+    "accepted_2",
+    "accepted_3",
+    "accepted_4",
+    "accepted_5",
 )
 EVIDENCE = (
     "phase",  # 0 prefill, 1 decode
@@ -136,12 +166,17 @@ EVIDENCE = (
 TABLES = {
     "requests": REQUESTS,
     "spans": SPANS,
+    "bursts": BURSTS,
     "passes": PASSES,
     "admissions": ADMISSIONS,
     "chunks": CHUNKS,
     "pressure": PRESSURE,
+    "acceptance": ACCEPTANCE,
     "evidence": EVIDENCE,
 }
+
+BURST_PASSES = 16  # passes in one row of BURSTS
+MOST_DRAFTS = 5  # drafts in one round
 
 Columns = dict[str, np.ndarray]
 

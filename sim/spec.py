@@ -3,10 +3,13 @@ file."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+
+from sim.speculation.draws import BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +62,51 @@ Timing = FixedTiming | PolynomialTiming | FlatTiming | TableTiming
 
 
 @dataclass(frozen=True, slots=True)
+class Speculation:
+    """Speculative decoding: a drafter proposes tokens, one pass verifies them (section 8).
+
+    Attributes:
+        kind: "ngram" (lookup in the known text), "mtp" (the model's own extra heads) or "eagle" (a draft model that reads
+            ahead, which takes KV slots as MTP does).
+        drafts: tokens proposed per round, 1 to 5.
+        rates: one per draft, each the probability that it is accepted when all before it were.
+        seed: of the acceptance and trigger streams, 0 to 2^64 - 1; see `sim.speculation.draws`.
+        trigger_rate: share of rounds in which the drafter finds something to propose (ngram); otherwise there are no
+            drafts in that round.
+        max_batch: a choice that begins with more running requests than this schedules no drafts; None: always on.
+        scripted: recorded cases only: per request of the workload, drafts accepted in its rounds, repeated in a cycle.
+    """
+
+    kind: Literal["ngram", "mtp", "eagle"]
+    drafts: int
+    rates: tuple[float, ...]
+    seed: int = 42
+    trigger_rate: float = 1.0
+    max_batch: int | None = None
+    scripted: tuple[tuple[int, ...], ...] | None = None
+
+    @property
+    def thresholds(self) -> tuple[int, ...]:
+        """Per draft: it and all before it are accepted when the round's draw is below this."""
+        found, together = [], 1.0
+        for rate in self.rates:
+            together *= rate
+            found.append(math.ceil(together * 2**BITS))
+        return tuple(found)
+
+    @property
+    def trigger_threshold(self) -> int:
+        """The drafter proposes when its draw is below this."""
+        return math.ceil(self.trigger_rate * 2**BITS)
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSpec:
     """One pool of serving workers. Lengths in tokens, durations in ns unless the name says otherwise.
 
     Attributes:
         profile: whose behaviour is reproduced: "vllm" (vLLM's own scheduler), "parity" (the reference simulator's vLLM)
-            or "trtllm" (the reference simulator's TensorRT-LLM, capacity policy guaranteed_no_evict).
+            or "trtllm" (the reference simulator's TensorRT-LLM).
         workers: replicas behind a round-robin router.
         dp: attention-DP ranks per worker; they start passes together and wait for the slowest.
         blocks: usable KV blocks of one rank.
@@ -77,6 +119,9 @@ class EngineSpec:
         reserve_full_isl: admission needs room for the whole known sequence, not just its first chunk (vLLM's option).
         boundary_arrivals: who is first when an arrival falls exactly on a pass end: it is read "before" the next choice
             or "after" it. None: "before" when synchronous, "after" with asynchronous scheduling. Profile "vllm" only.
+        speculation: how tokens are drafted and accepted; None: one token per request and pass.
+        capacity_policy: TensorRT-LLM's: admit only what can run to its end, or admit what fits now and throw requests out
+            when blocks run short. Profile "trtllm" only.
         speedup_ratio: divides every pass; 0 leaves passes unscaled.
         decode_speedup_ratio: divides the decode part again; 0 leaves it unscaled.
         stop_ns: soft cap on virtual time; events at the cap still happen.
@@ -99,6 +144,8 @@ class EngineSpec:
     watermark: float = 0.0
     reserve_full_isl: bool = True
     boundary_arrivals: Literal["before", "after"] | None = None
+    speculation: Speculation | None = None
+    capacity_policy: Literal["guaranteed_no_evict", "max_utilization"] = "guaranteed_no_evict"
     speedup_ratio: float = 1.0
     decode_speedup_ratio: float = 1.0
     stop_ns: int | None = None
@@ -115,6 +162,24 @@ class EngineSpec:
         if self.profile == "trtllm":
             ends.append(np.maximum(self.blocks * self.block_tokens - prompt_tokens, 1))
         return np.clip(np.minimum.reduce(ends), 0, None)
+
+    @property
+    def native_drafts(self) -> bool:
+        """Drafts are scheduled as tokens, as in vLLM. Otherwise ("policy mode") a pass has one token per decoding request
+        in its budget and the drafts are the pricing's business (8.3)."""
+        return self.speculation is not None and self.profile == "vllm"
+
+    @property
+    def lookahead(self) -> int:
+        """Slots that a drafter with a model of its own needs beyond the scheduled tokens (8.3)."""
+        if self.speculation is None or not self.native_drafts or self.speculation.kind == "ngram":
+            return 0
+        return self.speculation.drafts
+
+    @property
+    def gives_up_a_block(self) -> bool:
+        """A prefix hit is computed one block further back, for a drafter that reads hidden states (5.5)."""
+        return self.speculation is not None and self.speculation.kind != "ngram" and self.profile != "trtllm"
 
     @property
     def ranks(self) -> int:
