@@ -21,11 +21,14 @@ from sim.errors import Deadlock, Livelock, TimingError
 from sim.explain import CLOCK_MESSAGE, blocked_message, livelock_message
 from sim.inputs import Workload
 from sim.result import (
+    BURST_PASSES,
     COMPLETED,
     EXCEEDS_POOL,
     KIND_NEW,
     KIND_RESUMED,
     KIND_RUNNING,
+    LOOKAHEAD_EXCEEDS_POOL,
+    MOST_DRAFTS,
     NO_REASON,
     PROMPT_AT_LIMIT,
     REJECTED,
@@ -34,7 +37,8 @@ from sim.result import (
     Outcome,
     Sink,
 )
-from sim.spec import EngineSpec
+from sim.spec import EngineSpec, Speculation
+from sim.speculation import draws
 from sim.timing.evidence import EvidenceCounter
 from sim.timing.plain import CLOCK_END_NS, PlainPricer, Price, Work
 
@@ -70,10 +74,23 @@ class Request:
         self.gate = 0  # first pass that may admit it (6.2) [parity]
         self.preemptions = 0
         self.admissions: list[tuple[int, int]] = []  # (start of the pass, cached tokens)
-        self.token_passes: list[int] = []  # pass of each token
         self.token_times: list[int] = []
-        self.token_stretches: list[int] = []
+        self.bursts: list[Burst] = []
+        self.drafts = 0  # proposed for its next pass, where drafts are scheduled as tokens
+        self.round = 0  # of its acceptance stream
+        self.accepted = [0] * (MOST_DRAFTS + 1)  # rounds by accepted drafts, those beside its own prompt left out (8.5)
+        self.verified = 0  # drafts in those rounds
         self.chain: list[int] = []  # identities of its leading full blocks
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Tokens that a request made in one pass. `drafts`: draft tokens it computed there."""
+
+    pass_no: int
+    stretch: int
+    made: int
+    drafts: int
 
 
 class Block:
@@ -154,6 +171,32 @@ class Item:
     samples: bool = False  # reaches the end of the sequence, so the pass makes a token (or ends a tokenless request)
     epoch: int = 0
     stretch: int = 0
+    drafts: int = 0  # of `tokens`, those beyond the known sequence: drafts, or their padding
+    verified: int = 0  # drafts whose verification counts: not the padding; in policy mode those beside the tokens
+    accepted: int = 0  # of these
+    most: int = 1  # policy mode: tokens it can make, for which blocks are reserved (8.4)
+    made: int = 0  # tokens, once delivered
+
+    @property
+    def prompt_part(self) -> int:
+        """How many of its tokens are prompt."""
+        return min(max(0, self.request.prompt - self.before), self.tokens)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it is decode work (7.1).
+
+        A resumed chunk that reaches the end is a decode as well; one that does not never is (decisions). A full hit
+        that stays full (TensorRT-LLM) computes nothing, and gets its first token from a decode.
+        """
+        full_hit = self.tokens == 0 and self.request.output > 0
+        return (self.tokens - self.drafts > self.prompt_part or full_hit) and self.samples
+
+    @property
+    def is_plain(self) -> bool:
+        """A running request computes its newest token, and drafts: what `chunks` has no row for."""
+        plain = self.kind == KIND_RUNNING and self.prompt_part == 0 and self.samples
+        return plain and self.tokens == 1 + self.drafts
 
 
 @dataclass
@@ -184,6 +227,8 @@ class Rank:
         self.gated = spec.profile == "parity" and spec.async_scheduling
         ties = spec.boundary_arrivals or ("after" if self.depth == 2 else "before")
         self.reads_ties = ties == "before" or spec.profile != "vllm"
+        self.limit = spec.max_model_len if spec.native_drafts and spec.max_model_len is not None else 1 << 62
+        self.policy_drafts = spec.speculation if not spec.native_drafts else None
         self.pool = Pool(spec.blocks)
         self.pricer = PlainPricer(spec)
         self.inbox: deque[Request] = deque()  # placed here, not yet read by the scheduler
@@ -281,24 +326,38 @@ class Rank:
             and not self.saturated
             and any(not self.is_prefill(r) for r in self.running)
         )
+        drafting = self.drafting
+        if not drafting:
+            for request in self.running:
+                request.drafts = 0
+        continued_prefill = False
         place = 0
         while place < len(self.running) and budget > 0:
             request = self.running[place]
-            if request.owed > 0 and request.received + request.owed >= request.output:
-                place += 1  # the pass in flight brings its last token
+            if request.owed > 0 and request.computed + 2 - request.owed >= request.prompt + request.output:
+                place += 1  # the passes in flight bring its last token, whatever they accept
                 continue
             if throttled and self.is_prefill(request):
                 place += 1
                 continue
             if not vllm and not spec.chunked_prefill and request.prompt - request.computed > budget:
                 break
-            tokens = min(request.known + request.owed - request.computed, budget)
+            # B4 [vllm]: with drafts the token before the length limit may leave nothing to compute.
+            room = self.limit - 1 - request.computed
+            tokens = min(request.known + request.owed + request.drafts - request.computed, budget, room)
+            if tokens <= 0:
+                place += 1
+                continue
             item = Item(request, tokens, request.computed, KIND_RUNNING, -1)
+            continues = request.prefilling
             survived, budget = self.grow(request, tokens, batch, budget, now)
             if not survived:
                 continue  # it was the last in LIFO order; in FIFO order those behind it still get their turn
             # After a FIFO victim ahead left the list, `place` already names the next request, which is then skipped
             # (4.4).
+            item.drafts = item.verified = max(0, request.computed + tokens - request.known - request.owed)
+            request.drafts = 0
+            continued_prefill |= continues
             self.schedule(item, batch)
             budget -= tokens
             place += 1
@@ -307,11 +366,45 @@ class Rank:
             if id(request) not in served:
                 request.stretch += 1
         if not batch.preempted:
-            budget = self.admit(batch, budget, throttled, now)
+            pads = drafting and bool(batch.items) and not continued_prefill
+            budget = self.admit(batch, budget, throttled, pads)
             if not throttled:
                 self.saturated = bool(self.waiting)
+        if self.policy_drafts is not None:
+            self.reserve(self.policy_drafts, drafting, batch, now)
         self.settle(batch)
         return batch
+
+    @property
+    def drafting(self) -> bool:
+        """Whether a choice that begins now schedules drafts."""
+        speculation = self.spec.speculation
+        if speculation is None:
+            return False
+        return speculation.max_batch is None or len(self.running) <= speculation.max_batch
+
+    def propose(self, request: Request) -> int:
+        """Drafts of the request's next round. A round without a trigger is spent at once."""
+        speculation = self.spec.speculation
+        if speculation is None or request.output == 0:
+            return 0
+        if speculation.trigger_rate < 1 and not draws.triggered(
+            speculation.seed, request.index, request.round, speculation.trigger_threshold
+        ):
+            request.round += 1
+            return 0
+        return speculation.drafts
+
+    def verify(self, request: Request, drafts: int) -> int:
+        """Accepted drafts of one round (8.2): scripted, or as the request's own stream says."""
+        speculation = self.spec.speculation
+        if speculation is None or drafts == 0:
+            return 0
+        number, request.round = request.round, request.round + 1
+        if speculation.scripted is not None:
+            script = speculation.scripted[request.index]
+            return min(script[number % len(script)], drafts)
+        return draws.accepted(speculation.seed, request.index, number, drafts, speculation.thresholds)
 
     def is_prefill(self, request: Request) -> bool:
         """4.5: an unfinished prefill. [vllm] recomputed output belongs to it; [parity] only the prompt does."""
@@ -322,12 +415,12 @@ class Rank:
     def grow(self, request: Request, tokens: int, batch: Batch, budget: int, now: int) -> tuple[bool, int]:
         """Make room for `tokens` more, preempting if need be (4.4). Returns (still running, budget left)."""
         while True:
-            need = cdiv(request.computed + tokens, self.spec.block_tokens) - len(request.blocks)
+            need = self.blocks_for(request.computed + tokens) - len(request.blocks)
             if need <= self.pool.available:
                 if need > 0:
                     request.blocks += self.pool.take(need)
                 return True, budget
-            victim = self.running[-1] if self.spec.preemption == "lifo" else self.running[0]
+            victim = self.victim
             for item in batch.items:
                 if item.request is victim:
                     budget += item.tokens
@@ -337,11 +430,22 @@ class Rank:
             if victim is request:
                 return False, budget
 
-    def preempt(self, victim: Request, asker: Request, batch: Batch, now: int) -> None:
+    @property
+    def victim(self) -> Request:
+        """Who gives way next (4.4)."""
+        return self.running[-1] if self.spec.preemption == "lifo" else self.running[0]
+
+    def blocks_for(self, computed: int) -> int:
+        """Blocks that a request holds while `computed` tokens are computed. A drafter with a model of its own wants
+        slots ahead (8.3) [vllm]."""
+        return cdiv(min(computed + self.spec.lookahead, max(self.limit, computed)), self.spec.block_tokens)
+
+    def preempt(self, victim: Request, asker: Request, batch: Batch, now: int, *, reserving: bool = False) -> None:
         self.running.remove(victim)
         self.pool.release(victim.blocks)
         held, lost = len(victim.blocks), victim.computed
         victim.blocks, victim.closed, victim.computed, victim.owed = [], 0, 0, 0
+        victim.drafts = 0
         victim.prefilling = True
         victim.epoch += 1
         victim.stretch += 1
@@ -351,7 +455,7 @@ class Rank:
         batch.preempted += 1
         self.out.pressure.append(
             (victim.index, self.worker, self.dp_rank, self.next_pass, now, asker.index, held, lost)
-            + (len(self.running), len(self.waiting), self.pool.active)
+            + (len(self.running), len(self.waiting), self.pool.active, int(reserving))
         )
 
     def schedule(self, item: Item, batch: Batch) -> None:
@@ -362,6 +466,7 @@ class Rank:
         item.samples = request.computed >= request.known + request.owed
         request.prefilling = not item.samples
         item.epoch, item.stretch = request.epoch, request.stretch
+        item.accepted = self.verify(request, item.verified)
         batch.items.append(item)
 
     def close(self, request: Request, upto: int) -> None:
@@ -383,10 +488,12 @@ class Rank:
             hit.append(copies[0])
         if len(hit) * bs >= request.known and request.output > 0 and self.spec.profile != "trtllm":
             hit = hit[: (request.known - 1) // bs]
+        if hit and self.spec.gives_up_a_block:
+            hit.pop()  # after the cut of a full hit, so that both apply (B3)
         return hit
 
-    def admit(self, batch: Batch, budget: int, throttled: bool, now: int) -> int:
-        """4.3: the waiting queue, strictly in order."""
+    def admit(self, batch: Batch, budget: int, throttled: bool, pads: bool) -> int:
+        """4.3: the waiting queue, strictly in order. `pads`: one-token admissions are padded to a round (B2) [vllm]."""
         spec, bs = self.spec, self.spec.block_tokens
         vllm, trtllm = spec.profile == "vllm", spec.profile == "trtllm"
         while self.waiting and len(self.running) < spec.max_num_seqs:
@@ -407,9 +514,16 @@ class Rank:
                 continue
             cached = len(hit) * bs
             rest = request.known - cached
-            tokens = min(rest, budget)
+            padding = 0
+            if pads and spec.native_drafts and spec.speculation is not None and rest == 1:
+                padding = spec.speculation.drafts
+                if rest + padding > budget or cached + rest + padding > self.limit:
+                    break
+            tokens = min(rest + padding, budget)
             held_by_others = sum(1 for block in hit if block.users > 0)
-            reach = whole if spec.reserve_full_isl or not vllm else cdiv(cached + tokens, bs)
+            reach = self.blocks_for(cached + tokens)
+            if spec.reserve_full_isl or not vllm:
+                reach = max(reach, whole)
             spare = int(spec.watermark * (spec.blocks + 1)) if self.running else 0
             if trtllm:
                 # guaranteed_no_evict: the request to its end, beside what the running ones will still take (section 9).
@@ -426,11 +540,11 @@ class Rank:
             self.waiting.popleft()
             for block in hit:
                 self.pool.pin(block)
-            request.blocks = hit + self.pool.take(cdiv(cached + tokens, bs) - len(hit))
+            request.blocks = hit + self.pool.take(self.blocks_for(cached + tokens) - len(hit))
             request.closed = len(hit)
             self.running.append(request)
             kind = KIND_RESUMED if request.preemptions else KIND_NEW
-            self.schedule(Item(request, tokens, cached, kind, cached), batch)
+            self.schedule(Item(request, tokens, cached, kind, cached, drafts=padding), batch)
             spent_already = budget <= 0
             budget -= tokens
             if spent_already:
@@ -440,6 +554,53 @@ class Rank:
     def reject(self, request: Request, reason: int, batch: Batch) -> None:
         request.reason = reason
         batch.rejected.append(request)
+
+    def reserve(self, speculation: Speculation, drafting: bool, batch: Batch, now: int) -> None:
+        """8.4, policy mode: every request that reaches the end of its sequence verifies a round in this very pass, the
+        completing prefill included. Blocks for all tokens that may come of it are reserved together; while they do not
+        fit, the next victim leaves, and what remains is asked again."""
+        proposed: dict[int, int] = {}
+        while True:
+            ready = [item for item in batch.items if item.samples and item.request.output > 0]
+            wanted = 0
+            for item in ready:
+                request = item.request
+                if request.index not in proposed:
+                    proposed[request.index] = self.propose(request) if drafting else 0
+                item.verified = proposed[request.index]
+                item.most = min(1 + item.verified, request.output - request.received)
+                wanted += cdiv(request.known + item.most, self.spec.block_tokens) - len(request.blocks)
+            if wanted <= self.pool.available:
+                break
+            never = [i for i in ready if cdiv(i.request.known + i.most, self.spec.block_tokens) > self.spec.blocks]
+            if never:
+                self.refuse(never[0].request, batch)
+                continue
+            victim = self.victim
+            self.withdraw(victim, batch)
+            self.preempt(victim, ready[0].request, batch, now, reserving=True)
+        for item in ready:
+            request = item.request
+            more = cdiv(request.known + item.most, self.spec.block_tokens) - len(request.blocks)
+            request.blocks += self.pool.take(more)
+            item.accepted = self.verify(request, item.verified)
+
+    def withdraw(self, victim: Request, batch: Batch) -> None:
+        """A request leaves a batch that is already chosen: its decode never happens, its prefill is done and paid."""
+        for item in batch.items:
+            if item.request is victim:
+                if item.is_plain:
+                    batch.items.remove(item)
+                item.samples = False
+                break
+
+    def refuse(self, request: Request, batch: Batch) -> None:
+        """Tokens that its round may make would not fit into an empty pool (8.4 step 2)."""
+        self.withdraw(request, batch)
+        self.running.remove(request)
+        self.pool.release(request.blocks)
+        request.blocks = []
+        self.reject(request, LOOKAHEAD_EXCEEDS_POOL, batch)
 
     def settle(self, batch: Batch) -> None:
         """Number, price and describe the choice once it is complete (section 7)."""
@@ -456,18 +617,17 @@ class Rank:
         self.next_pass += 1
         np_ = tp = kvp = b = kv = 0
         for item in batch.items:
-            request = item.request
-            prompt_part = min(max(0, request.prompt - item.before), item.tokens)
-            if prompt_part > 0:
-                np_, tp, kvp = np_ + 1, tp + prompt_part, kvp + item.before
-            # A resumed chunk that reaches the end is a decode as well; one that does not never is (decisions). A full
-            # hit that stays full (TensorRT-LLM) computes nothing, and gets its first token from a decode.
-            full_hit = item.tokens == 0 and request.output > 0
-            if (item.tokens > prompt_part or full_hit) and item.samples:
-                b, kv = b + 1, kv + request.computed
+            if item.prompt_part > 0:
+                np_, tp, kvp = np_ + 1, tp + item.prompt_part, kvp + item.before
+            # Policy mode: whoever makes tokens in this pass is charged a decode, survivors only (8.4 step 4).
+            bursting = self.policy_drafts is not None and item.samples and item.request.output > 0
+            if item.decodes or bursting:
+                b, kv = b + 1, kv + item.before + item.tokens - item.drafts
         for item in batch.items:
             if item.samples:
-                item.request.owed += 1
+                item.request.owed += 1 + item.drafts
+                if self.spec.native_drafts:
+                    item.request.drafts = self.propose(item.request)
         batch.work = Work(np_, tp, kvp, b, kv)
         batch.price = self.pricer.price(batch.work)
         preempted = sum(1 for r in self.waiting if r.preemptions)
@@ -484,26 +644,43 @@ class Rank:
         for request in batch.rejected:
             request.status, request.end = REJECTED, now
             ended.append(request)
-        made = continuing = completed = 0
+        continuing = completed = 0
         for item in batch.items:
-            if not item.samples:
-                continue
             request = item.request
-            if item.epoch == request.epoch:
-                request.owed -= 1
-            if request.output > 0:
-                request.known += 1
-                request.received += 1
-                made += 1
-                if request.token_passes and request.token_passes[-1] == batch.pass_no - 1:
-                    continuing += request.token_stretches[-1] == item.stretch
-                request.token_passes.append(batch.pass_no)
-                request.token_stretches.append(item.stretch)
-                request.token_times.append(now)
-                self.barren = 0
+            if not item.samples or request.status == COMPLETED:
+                continue  # computed for nothing: the pass before ended it
             running = item.epoch == request.epoch
-            if running:
-                self.close(request, request.computed - request.owed)
+            if self.policy_drafts is None:
+                taken = min(1 + item.accepted, request.output - request.received)
+            else:
+                taken = min(1 + item.accepted, item.most) if request.output > 0 else 0
+            if running and self.spec.native_drafts and request.output > 0:
+                refused = item.drafts - item.accepted
+                request.computed -= refused
+                request.owed -= refused + taken
+            elif running:
+                request.owed -= 1
+            if taken > 0:
+                item.made = taken
+                request.known += taken
+                request.received += taken
+                last = request.bursts[-1] if request.bursts else None
+                if last and last.pass_no == batch.pass_no - 1:
+                    continuing += last.stretch == item.stretch
+                request.bursts.append(Burst(batch.pass_no, item.stretch, taken, item.drafts))
+                request.token_times += [now] * taken
+                if item.verified > 0 and (self.spec.native_drafts or item.prompt_part == 0):
+                    request.accepted[item.accepted] += 1
+                    request.verified += item.verified
+                self.barren = 0
+            if running and self.policy_drafts is not None and request.output > 0:
+                # 8.4 step 6: all but the newest token are computed, and that one has its slot; the rest goes back.
+                request.computed = request.known - 1
+                kept = cdiv(request.known, self.spec.block_tokens)
+                self.pool.release(request.blocks[kept:])
+                del request.blocks[kept:]
+            if running and (self.depth == 2 or self.policy_drafts is not None):
+                self.close(request, request.computed - request.owed)  # what only now is known; else when next scheduled
             if request.received >= request.output:
                 request.status, request.end = COMPLETED, now
                 completed += 1
@@ -516,7 +693,7 @@ class Rank:
                     self.waiting.remove(request)  # its last token was in flight when it was preempted
                 self.ended_since_choice = True
         if batch.pass_no >= 0:
-            self.out.log_pass(self, batch, now, made, continuing, completed)
+            self.out.log_pass(self, batch, now, continuing, completed)
         return ended
 
 
@@ -578,7 +755,7 @@ class Tables:
     """Collects rows; knows the identity of every block."""
 
     def __init__(self, load: Workload, spec: EngineSpec) -> None:
-        self.load, self.bs = load, spec.block_tokens
+        self.load, self.bs, self.speculative = load, spec.block_tokens, spec.speculation is not None
         self.rows: dict[str, list[tuple[int, ...]]] = {name: [] for name in TABLES}
         self.pressure = self.rows["pressure"]
         self.group_pass = -1
@@ -612,46 +789,43 @@ class Tables:
         )
         rank.orders += 1
 
-    def log_pass(self, rank: Rank, batch: Batch, end: int, made: int, continuing: int, completed: int) -> None:
-        chunk_tokens = admitted = 0
+    def log_pass(self, rank: Rank, batch: Batch, end: int, continuing: int, completed: int) -> None:
+        chunk_tokens = 0
         for item in batch.items:
-            r = item.request
-            admitted += item.cached >= 0
-            prompt_part = min(max(0, r.prompt - item.before), item.tokens)
-            plain = item.kind == KIND_RUNNING and item.tokens == 1 and item.samples and prompt_part == 0
-            if plain:
+            if item.is_plain and item.made > 0:
                 continue
             chunk_tokens += item.tokens
             self.rows["chunks"].append(
-                (
-                    r.index,
-                    rank.worker,
-                    rank.dp_rank,
-                    batch.pass_no,
-                    item.tokens,
-                    item.before,
-                    prompt_part,
-                    item.kind,
-                    item.cached,
-                )
+                (item.request.index, rank.worker, rank.dp_rank, batch.pass_no, item.tokens, item.before)
+                + (item.prompt_part, item.kind, item.cached, item.drafts)
             )
+        rounds = [item for item in batch.items if item.verified > 0 and item.made > 0]
         self.rows["passes"].append(
             (rank.worker, rank.dp_rank, batch.pass_no, self.group_pass, batch.chosen, batch.start)
             + (batch.price.prefill_ns, batch.price.decode_ns, end, *batch.work)
-            + (sum(i.tokens for i in batch.items), chunk_tokens, made, continuing, admitted, batch.preempted, completed)
+            + (sum(i.tokens for i in batch.items), chunk_tokens, sum(i.made for i in batch.items), continuing)
+            + (sum(i.cached >= 0 for i in batch.items), batch.preempted, completed)
             + (*batch.after, batch.price.prefill_cell, batch.price.decode_cell)
+            + (len(rounds), sum(i.verified for i in rounds), sum(i.accepted for i in rounds))
+            + (sum(i.made > 0 for i in batch.items),)
         )
 
     def log_request(self, r: Request) -> None:
-        spans: list[list[int]] = []
-        for number, (pass_no, stretch) in enumerate(zip(r.token_passes, r.token_stretches, strict=True)):
-            last = spans[-1] if spans else None
-            if last and last[0] + last[1] == pass_no and last[3] == stretch:
-                last[1] += 1
+        spans: list[list[Burst]] = []
+        for burst in r.bursts:
+            last = spans[-1][-1] if spans else None
+            if last and last.pass_no + 1 == burst.pass_no and last.stretch == burst.stretch:
+                spans[-1].append(burst)
             else:
-                spans.append([pass_no, 1, number, stretch])
-        for number, (first, count, token, _) in enumerate(spans):
-            self.rows["spans"].append((r.index, number, r.worker, r.dp_rank, first, count, token))
+                spans.append([burst])
+        token = 0
+        for number, span in enumerate(spans):
+            made = sum(burst.made for burst in span)
+            place = (r.index, number, r.worker, r.dp_rank)
+            self.rows["spans"].append((*place, span[0].pass_no, made, len(span), token))
+            if self.speculative:
+                self.log_bursts(place, span, token)
+            token += made
         times, cached = r.token_times, [c for _, c in r.admissions]
         self.rows["requests"].append(
             (r.index, r.worker, r.dp_rank, r.arrival, r.admissions[0][0] if r.admissions else -1)
@@ -659,6 +833,19 @@ class Tables:
             + (r.end, r.status, r.reason, r.prompt, r.asked, r.received)
             + (cached[0] if cached else -1, max(cached) if cached else -1, len(cached), r.preemptions, len(spans))
         )
+        if any(r.accepted):
+            self.rows["acceptance"].append((r.index, sum(r.accepted), r.verified, *r.accepted))
+
+    def log_bursts(self, place: tuple[int, int, int, int], span: list[Burst], token: int) -> None:
+        for low in range(0, len(span), BURST_PASSES):
+            row = span[low : low + BURST_PASSES]
+            made = sum(burst.made for burst in row)
+            self.rows["bursts"].append(
+                (*place, row[0].pass_no, len(row), made, token)
+                + (sum(burst.made << 4 * i for i, burst in enumerate(row)),)
+                + (sum(burst.drafts << 4 * i for i, burst in enumerate(row)),)
+            )
+            token += made
 
 
 class Source:

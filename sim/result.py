@@ -113,7 +113,7 @@ ADMISSIONS = (
     "kind",
     "order_no",  # running order on the rank: later admissions stand behind earlier ones
 )
-CHUNKS = (  # request x pass where anything but a plain decode (one token, and drafts) was computed, or no token came of it
+CHUNKS = (  # request x pass: anything but a plain decode (one token, and drafts) was computed, or no token came of it
     "request",
     "worker",
     "dp_rank",

@@ -66,8 +66,8 @@ class Speculation:
     """Speculative decoding: a drafter proposes tokens, one pass verifies them (section 8).
 
     Attributes:
-        kind: "ngram" (lookup in the known text), "mtp" (the model's own extra heads) or "eagle" (a draft model that reads
-            ahead, which takes KV slots as MTP does).
+        kind: "ngram" (lookup in the known text), "mtp" (the model's own extra heads) or "eagle" (a draft model that
+            reads ahead, which takes KV slots as MTP does).
         drafts: tokens proposed per round, 1 to 5.
         rates: one per draft, each the probability that it is accepted when all before it were.
         seed: of the acceptance and trigger streams, 0 to 2^64 - 1; see `sim.speculation.draws`.
@@ -120,8 +120,8 @@ class EngineSpec:
         boundary_arrivals: who is first when an arrival falls exactly on a pass end: it is read "before" the next choice
             or "after" it. None: "before" when synchronous, "after" with asynchronous scheduling. Profile "vllm" only.
         speculation: how tokens are drafted and accepted; None: one token per request and pass.
-        capacity_policy: TensorRT-LLM's: admit only what can run to its end, or admit what fits now and throw requests out
-            when blocks run short. Profile "trtllm" only.
+        capacity_policy: TensorRT-LLM's: admit only what can run to its end, or admit what fits now and throw requests
+            out when blocks run short. Profile "trtllm" only.
         speedup_ratio: divides every pass; 0 leaves passes unscaled.
         decode_speedup_ratio: divides the decode part again; 0 leaves it unscaled.
         stop_ns: soft cap on virtual time; events at the cap still happen.
@@ -165,8 +165,8 @@ class EngineSpec:
 
     @property
     def native_drafts(self) -> bool:
-        """Drafts are scheduled as tokens, as in vLLM. Otherwise ("policy mode") a pass has one token per decoding request
-        in its budget and the drafts are the pricing's business (8.3)."""
+        """Drafts are scheduled as tokens, as in vLLM. Otherwise ("policy mode") a decoding request takes one token of a
+        pass's budget and the drafts are the pricing's business (8.3)."""
         return self.speculation is not None and self.profile == "vllm"
 
     @property

@@ -36,10 +36,13 @@ def differences(case: Mapping[str, Any], names: tuple[str, ...], replayed: Repla
 def _passes(names: tuple[str, ...], replayed: Replayed) -> list[dict[str, Any]]:
     """The passes of rank 0 in the words of a case file."""
     listed = []
-    for pass_ in rebuild.passes(replayed.tables):
+    two = replayed.spec.profile == "vllm" and replayed.spec.async_scheduling
+    for pass_ in rebuild.passes(replayed.tables, in_flight=2 if two else 1):
         row, requests = pass_.row, []
         for s in pass_.requests:
             entry = {"id": names[s.request], "tokens": s.tokens, "computed_before": s.computed_before, "kind": s.kind}
+            if s.drafts:
+                entry["drafts"] = s.drafts
             if s.cached >= 0:
                 entry["cached_tokens"] = s.cached
             requests.append(entry)

@@ -18,18 +18,17 @@ from assets.golden.unsupported import Unsupported
 from sim.config import ConfigError
 from sim.inputs import Workload
 from sim.metrics import Sla
-from sim.spec import EngineSpec, FixedTiming, PolynomialTiming, TableTiming, Timing
+from sim.result import MOST_DRAFTS
+from sim.spec import EngineSpec, FixedTiming, PolynomialTiming, Speculation, TableTiming, Timing
 
 MS = 1_000_000  # ns
 TRACE_BLOCK_TOKENS = 512  # where a trace does not say
 
+DEFAULT_RATES = "0.85,0.3,0,0,0"
 BLOCK_TOKENS = {"vllm": 64, "trtllm": 32}  # where a case does not say
 
 # Engine fields that need an issue of their own -> what they are.
 MISSING = {
-    "aic_nextn": "speculation",
-    "aic_nextn_accept_rates": "speculation",
-    "aic_mtp_seed": "speculation",
     "native_host_offload": "host offload",
     "g3_offload": "host offload",
     "state_cache": "state cache",
@@ -114,6 +113,7 @@ def _spec(engine: Mapping[str, Any], dp: int, workers: int, options: Mapping[str
             raise ConfigError(f"engine.trtllm.capacity_scheduler_policy={policy!r}: only guaranteed_no_evict is known")
         if fields.get("prefill_schedule_interval", 1) != 1:
             raise ConfigError("engine.prefill_schedule_interval: vLLM only; remove it")
+    speculation = _speculation(fields)
     for name in [*WITHOUT_EFFECT, *MISSING]:
         fields.pop(name, None)
     stop = options.get("max_sim_time_ms")
@@ -130,6 +130,7 @@ def _spec(engine: Mapping[str, Any], dp: int, workers: int, options: Mapping[str
         prefix_caching=bool(fields.pop("enable_prefix_caching", True)),
         chunked_prefill=bool(fields.pop("enable_chunked_prefill", True)),
         async_scheduling=False,  # the recorded engine has no such field
+        speculation=speculation,
         preemption=fields.pop("preemption_mode", "lifo"),
         prefill_schedule_interval=_count(
             "engine.prefill_schedule_interval", fields.pop("prefill_schedule_interval", 1)
@@ -142,6 +143,29 @@ def _spec(engine: Mapping[str, Any], dp: int, workers: int, options: Mapping[str
         name, value = next(iter(fields.items()))
         raise ConfigError(f"engine.{name}={value!r}: unknown field; remove it or check the spelling")
     return spec
+
+
+def _speculation(fields: dict[str, Any]) -> Speculation | None:
+    """MTP; takes its fields out. Rates are text; missing ones count 0, extra ones are ignored."""
+    nextn = fields.pop("aic_nextn", None)
+    rates = fields.pop("aic_nextn_accept_rates", None)
+    seed = fields.pop("aic_mtp_seed", None)
+    if nextn is None:
+        if rates is not None or seed is not None:
+            raise ConfigError("engine.aic_nextn: required with acceptance rates or a seed")
+        return None
+    drafts = _count("engine.aic_nextn", nextn)
+    if drafts > MOST_DRAFTS:
+        raise ConfigError(f"engine.aic_nextn={nextn!r}: at most {MOST_DRAFTS}")
+    if _ratio("engine.decode_speedup_ratio", fields.get("decode_speedup_ratio", 1.0)) != 1:
+        raise ConfigError("engine.decode_speedup_ratio: must be 1 with engine.aic_nextn")
+    try:
+        given = [float(text) for text in (DEFAULT_RATES if rates is None else rates).split(",")]
+    except ValueError:
+        raise ConfigError(f"engine.aic_nextn_accept_rates={rates!r}: must be numbers with commas between") from None
+    if not all(0 <= rate <= 1 for rate in given):
+        raise ConfigError(f"engine.aic_nextn_accept_rates={rates!r}: rates must lie between 0 and 1")
+    return Speculation("mtp", drafts, tuple([*given, *[0.0] * drafts][:drafts]), 42 if seed is None else seed)
 
 
 def _timing(model: Mapping[str, Any]) -> Timing:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +23,7 @@ class Scheduled:
     prompt_tokens: int
     kind: str = PLAIN
     cached: int = -1
+    drafts: int = 0  # of the tokens
 
 
 @dataclass
@@ -32,15 +35,27 @@ class Pass:
     preempted: list[int] = field(default_factory=list)
 
 
-def passes(tables: dict[str, Columns], worker: int = 0, dp_rank: int = 0) -> list[Pass]:
+class Burst(NamedTuple):
+    """Tokens that a request made in one pass; `token` is the place of the first among all its tokens."""
+
+    pass_no: int
+    request: int
+    span: int
+    token: int
+    made: int
+    drafts: int
+
+
+def passes(tables: dict[str, Columns], worker: int = 0, dp_rank: int = 0, *, in_flight: int = 1) -> list[Pass]:
     """Every pass of one rank, in order.
 
-    A request is in a pass because `chunks` says so, or because it made a token there: then it was a plain decode of one
-    token, and had computed everything it knew but its newest token.
+    A request is in a pass because `chunks` says so, or because it made tokens there: then it was a plain decode of one
+    token and its drafts, and had computed everything it knew but its newest token. With two batches `in_flight` the
+    choice was made while the pass before ran, as if all drafts of that one were accepted.
     """
     here = {
         name: _of_rank(tables[name], worker, dp_rank)
-        for name in ("passes", "chunks", "spans", "admissions", "pressure")
+        for name in ("passes", "chunks", "spans", "bursts", "admissions", "pressure")
     }
     rebuilt = [Pass(row) for row in _rows(here["passes"])]
     scheduled: list[dict[int, Scheduled]] = [{} for _ in rebuilt]
@@ -52,13 +67,18 @@ def passes(tables: dict[str, Columns], worker: int = 0, dp_rank: int = 0) -> lis
             chunk["prompt_tokens"],
             KIND_NAMES[chunk["kind"]],
             chunk["cached_tokens"],
+            chunk["n_drafts"],
         )
     prompts = tables["requests"]["prompt_tokens"]
-    for span in _rows(here["spans"]):
-        for i in range(span["n_tokens"]):
-            request, number = span["request"], span["first_token_no"] + i
-            plain = Scheduled(request, 1, int(prompts[request]) + number - 1, 0)
-            scheduled[span["first_pass"] + i].setdefault(request, plain)
+    before: dict[tuple[int, int, int], Burst] = {}  # by request, span and pass
+    for burst in _bursts(here["spans"], here["bursts"]):
+        request = burst.request
+        before[request, burst.span, burst.pass_no] = burst
+        last = before.get((request, burst.span, burst.pass_no - 1)) if in_flight > 1 else None
+        known = int(prompts[request]) + burst.token
+        computed = known - 1 if last is None else known - last.made + last.drafts
+        plain = Scheduled(request, 1 + burst.drafts, computed, 0, drafts=burst.drafts)
+        scheduled[burst.pass_no].setdefault(request, plain)
     orders = _running_orders(here["admissions"])
     for number, (pass_, present) in enumerate(zip(rebuilt, scheduled, strict=True)):
         pass_.requests = sorted(present.values(), key=lambda s: _order_at(orders[s.request], number))
@@ -69,16 +89,35 @@ def passes(tables: dict[str, Columns], worker: int = 0, dp_rank: int = 0) -> lis
 
 def token_times(tables: dict[str, Columns]) -> list[list[int]]:
     """The time of every token of every request, ns."""
-    ends: dict[tuple[int, int], np.ndarray] = {}
     times: list[list[int]] = [[] for _ in tables["requests"]["request"]]
-    for span in _rows(tables["spans"]):
-        rank = (span["worker"], span["dp_rank"])
-        if rank not in ends:
-            ends[rank] = _of_rank(tables["passes"], *rank)["end_ns"]
-        first = span["first_pass"]
-        times[span["request"]] += ends[rank][first : first + span["n_tokens"]].tolist()
     # A request's spans reach the table in the order they ended, which is the order of its tokens.
+    for (worker, dp_rank), spans, bursts in _by_rank(tables):
+        ends = _of_rank(tables["passes"], worker, dp_rank)["end_ns"]
+        for burst in _bursts(spans, bursts):
+            times[burst.request] += [int(ends[burst.pass_no])] * burst.made
     return times
+
+
+def _by_rank(tables: dict[str, Columns]) -> Iterator[tuple[tuple[int, int], Columns, Columns]]:
+    spans, bursts = tables["spans"], tables["bursts"]
+    for rank in sorted(set(zip(spans["worker"].tolist(), spans["dp_rank"].tolist(), strict=True))):
+        yield rank, _of_rank(spans, *rank), _of_rank(bursts, *rank)
+
+
+def _bursts(spans: Columns, bursts: Columns) -> Iterator[Burst]:
+    """What the spans of a rank hold, pass by pass; a request's bursts in order."""
+    if not len(bursts["request"]):
+        for span in _rows(spans):
+            for i in range(span["n_tokens"]):
+                yield Burst(span["first_pass"] + i, span["request"], span["span_no"], span["first_token_no"] + i, 1, 0)
+        return
+    order = np.lexsort([bursts["first_pass"], bursts["request"]])
+    for row in _rows({name: column[order] for name, column in bursts.items()}):
+        token = row["first_token_no"]
+        for i in range(row["n_passes"]):
+            made, drafts = row["tokens_packed"] >> 4 * i & 15, row["drafts_packed"] >> 4 * i & 15
+            yield Burst(row["first_pass"] + i, row["request"], row["span_no"], token, made, drafts)
+            token += made
 
 
 def _running_orders(admissions: Columns) -> dict[int, list[tuple[int, int]]]:

@@ -7,10 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from assets.golden.unsupported import Unsupported
 from sim.config import ConfigError
 from sim.inputs import Workload
-from sim.spec import EngineSpec, FixedTiming, FlatTiming, Timing
+from sim.spec import EngineSpec, FixedTiming, FlatTiming, Speculation, Timing
 
 MS = 1_000_000  # ns
 DEFAULTS: dict[str, Any] = {
@@ -47,14 +46,14 @@ def load(case: Mapping[str, Any], profile: Literal["vllm", "parity"] = "vllm") -
     """Read one case.
 
     Raises:
-        Unsupported: it needs something the engine does not model yet.
         ConfigError: a field nobody knows.
     """
     if unknown := set(case) - set(DEFAULTS) - NOTES:
         raise ConfigError(f"{min(unknown)}: unknown field; remove it or check the spelling")
     given = {**DEFAULTS, **case}
-    if given["speculative"]:
-        raise Unsupported("speculation", f"speculative.method={given['speculative']['method']!r}")
+    requests = list(enumerate(given["requests"]))
+    if given["concurrency"] is None:
+        requests.sort(key=lambda numbered: round(numbered[1].get("arrival_ms", 0) * MS))
     spec = EngineSpec(
         profile=profile,
         timing=_timing(given["pass_ms"]),
@@ -66,15 +65,13 @@ def load(case: Mapping[str, Any], profile: Literal["vllm", "parity"] = "vllm") -
         max_model_len=given["max_model_len"],
         prefix_caching=given["enable_prefix_caching"],
         chunked_prefill=given["enable_chunked_prefill"],
-        async_scheduling=given["async_scheduling"] is not False,
+        async_scheduling=_async(given),
+        speculation=_speculation(given["speculative"], [str(r["id"]) for _, r in requests]),
         prefill_schedule_interval=given["prefill_schedule_interval"],
         watermark=given["watermark"],
         reserve_full_isl=given["reserve_full_isl"],
         boundary_arrivals=given["boundary_arrivals"] if profile == "vllm" else None,
     )
-    requests = list(enumerate(given["requests"]))
-    if given["concurrency"] is None:
-        requests.sort(key=lambda numbered: round(numbered[1].get("arrival_ms", 0) * MS))
     prompts = [_tokens(request, index, spec.block_tokens) for index, request in requests]
     known = [_shared(request, prompt) for (_, request), prompt in zip(requests, prompts, strict=True)]
     workload = Workload(
@@ -90,6 +87,22 @@ def load(case: Mapping[str, Any], profile: Literal["vllm", "parity"] = "vllm") -
         concurrency=given["concurrency"],
     )
     return VllmCase(spec, workload, tuple(str(r["id"]) for _, r in requests))
+
+
+def _async(given: Mapping[str, Any]) -> bool:
+    """Unset: on, unless drafts come from n-grams (6.3)."""
+    if given["async_scheduling"] is not None:
+        return bool(given["async_scheduling"])
+    return not given["speculative"] or given["speculative"]["method"] != "ngram"
+
+
+def _speculation(drafts: Mapping[str, Any] | None, names: list[str]) -> Speculation | None:
+    """Accepted drafts are scripted, by request id or for all others."""
+    if not drafts:
+        return None
+    count, scripts = drafts["num_speculative_tokens"], drafts["accept"]
+    scripted = tuple(tuple(scripts.get(name, scripts.get("*", [count]))) for name in names)
+    return Speculation(drafts["method"], count, (1.0,) * count, scripted=scripted)
 
 
 def _timing(cost: Mapping[str, float]) -> Timing:

@@ -1,9 +1,9 @@
 """Random numbers of speculative decoding: a pure function of (seed, stream, request, round).
 
-Nothing is drawn in sequence, so the answer depends neither on the order in which requests are visited nor on the process
-that asks, and a change elsewhere in the schedule leaves a request's rounds as they were. The hash is the finaliser of
-splitmix64, applied once per coordinate, each coordinate spread by the golden-ratio constant of that generator. Integer
-arithmetic modulo 2^64 only: the compiled twin gives the same bits.
+Nothing is drawn in sequence, so the answer depends neither on the order in which requests are visited nor on the
+process that asks, and a change elsewhere in the schedule leaves a request's rounds as they were. The hash is the
+finaliser of splitmix64, applied once per coordinate, each coordinate spread by the golden-ratio constant of that
+generator. Integer arithmetic modulo 2^64 only: the compiled twin gives the same bits.
 """
 
 from __future__ import annotations

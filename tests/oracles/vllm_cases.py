@@ -5,14 +5,23 @@ from __future__ import annotations
 import random
 from typing import Any
 
-MODES = ("sync", "async", "crowd_sync", "crowd_async")
+MODES = (
+    "sync",
+    "async",
+    "crowd_sync",
+    "crowd_async",
+    "drafts_sync",
+    "drafts_async",
+    "drafts_crowd_sync",
+    "drafts_crowd_async",
+)
 LIMIT = 64  # max_model_len of most cases
 
 
 def random_case(mode: str, seed: int) -> dict[str, Any]:
     """One world under pressure: shared text, ties, tight budgets and pools, now and then an option of vLLM's own."""
     r = random.Random(f"{mode}-{seed}")
-    crowd = mode.startswith("crowd")
+    crowd = "crowd" in mode
     block = r.choice([2, 4, 8])
     limit = r.choice([24, LIMIT, LIMIT])
     requests = _requests(r, block, limit, r.randint(40, 160) if crowd else r.randint(2, 10))
@@ -56,7 +65,27 @@ def random_case(mode: str, seed: int) -> dict[str, Any]:
         # The recorded counter also counts steps taken in vain, which happen only when ties are read late; a real group
         # would run dummy batches there, so there is nothing to agree with.
         case.pop("boundary_arrivals", None)
+    if mode.startswith("drafts"):
+        case["speculative"] = _drafts(r, case)
     return case
+
+
+def _drafts(r: random.Random, case: dict[str, Any]) -> dict[str, Any]:
+    """MTP or n-gram drafts with scripted acceptance; n-gram goes with one batch in flight."""
+    method = "mtp" if case["async_scheduling"] else r.choice(["mtp", "ngram"])
+    count = r.randint(1, 5)
+
+    def script() -> list[int]:
+        return [r.randint(0, count) for _ in range(r.choice([1, 1, 2, 5]))]
+
+    accept = {"*": r.choice([script(), [0], [count]])}
+    accept |= {q["id"]: script() for q in case["requests"] if r.random() < 0.3}
+    # Slots ahead: with less, one request alone may run for ever in vLLM.
+    if r.random() < 0.7:
+        case["num_gpu_blocks"] += -(-2 * count // case["block_size"])
+    case.pop("prefill_schedule_interval", None)
+    case.pop("dp_size", None)
+    return {"method": method, "num_speculative_tokens": count, "accept": accept}
 
 
 def _requests(r: random.Random, block: int, limit: int, count: int) -> list[dict[str, Any]]:

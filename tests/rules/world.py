@@ -88,7 +88,8 @@ class Story:
         return [[self.names[v] for v in p.preempted] for p in self.passes()]
 
     def passes(self, worker: int = 0, rank: int = 0) -> list[rebuild.Pass]:
-        return rebuild.passes(self.replayed.tables, worker, rank)
+        two = self.replayed.spec.profile == "vllm" and self.replayed.spec.async_scheduling
+        return rebuild.passes(self.replayed.tables, worker, rank, in_flight=2 if two else 1)
 
     def column(self, name: str, worker: int = 0, rank: int = 0) -> list[int]:
         """One column of the passes table, in pass order."""
