@@ -84,6 +84,15 @@ class OpLevel:
         """Decode attention at KV length `kv` per request (new token included); all layers."""
         raise NotImplementedError
 
+    def lookup(self, phase: Phase, requests: ArrayLike, length: ArrayLike) -> Milliseconds:
+        """One look into the attention grid, all layers, as the compiled arrays take their nodes from it.
+
+        generation: at one KV length, before the five of them are averaged. context: at a full prompt without prefix,
+        before extras: `context_attention(n, s, p) = lookup(n, s + p) * ((s+p)^2 - p^2) / (s+p)^2 + constant` where the
+        prefix is no axis of the table (`axes(phase).prefix` is [0]); elsewhere this is the value at prefix 0.
+        """
+        raise NotImplementedError
+
     def prefill(self, requests: ArrayLike, new: ArrayLike, prefix: ArrayLike) -> Milliseconds:
         """A pass that only prefills."""
         raise NotImplementedError
