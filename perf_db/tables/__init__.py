@@ -20,6 +20,7 @@ from perf_db.tables.pressure import PRESSURE
 from perf_db.tables.quarantine import QUARANTINE
 from perf_db.tables.requests import REQUESTS
 from perf_db.tables.runs import REPLAY_ID, RUN_ID, RUNS
+from perf_db.tables.scenarios import SCENARIOS
 from perf_db.tables.spans import SPANS
 from perf_db.tables.traces import TRACES
 
@@ -40,6 +41,7 @@ __all__ = [
     "RESULT_TABLES",
     "RUNS",
     "RUN_COLUMNS",
+    "SCENARIOS",
     "SPANS",
     "TABLES",
     "TRACES",
@@ -52,9 +54,9 @@ RESULT_TABLES: dict[str, Table] = {
     t.name: t for t in (REQUESTS, SPANS, PASSES, EVIDENCE, PRESSURE, QUARANTINE, ADMISSIONS, CHUNKS, METRICS)
 }
 # Kept inside the DuckDB file: few rows per replay.
-NATIVE_TABLES: dict[str, Table] = {t.name: t for t in (RUNS, FILES, METRICS, ANOMALIES, BASELINES)}
+NATIVE_TABLES: dict[str, Table] = {t.name: t for t in (RUNS, FILES, METRICS, ANOMALIES, BASELINES, SCENARIOS)}
 # Those among them that are written after a run and may be written again: `perf_db.notes`.
-NOTE_TABLES: dict[str, Table] = {t.name: t for t in (ANOMALIES, BASELINES)}
+NOTE_TABLES: dict[str, Table] = {t.name: t for t in (ANOMALIES, BASELINES, SCENARIOS)}
 TABLES: dict[str, Table] = {t.name: t for t in (RUNS, *RESULT_TABLES.values(), FILES, *NOTE_TABLES.values(), TRACES)}
 
 # In front of every result table when rows of several replays are seen together.
