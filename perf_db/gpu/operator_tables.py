@@ -50,6 +50,8 @@ class OperatorTable:
         categories: text, size and flag columns that together name a slice, in reading order.
         axes: the first is the main axis: the one along which a slice is read as a curve.
         splice: categories that tell kernels apart but of which a curve may hold several, end to end.
+        compared: categories that mean the same work under every backend, so that kernels can be held against each
+            other; () where backends cut the work differently.
         optional: columns that some files lack.
         extra: columns that follow from the others or repeat them; read by nobody.
         rectangle: the axes whose product every slice ought to fill; () for curves.
@@ -61,6 +63,7 @@ class OperatorTable:
     axes: tuple[Axis, ...]
     measures: tuple[Measure, ...] = (Measure("latency"),)
     splice: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
     optional: frozenset[str] = frozenset()
     extra: tuple[str, ...] = ()
     rectangle: tuple[str, ...] = ()
@@ -187,6 +190,7 @@ _DECLARED = (
             Axis("k", "inputs", ("k",), grows=False),
         ),
         splice=("kernel_source",),
+        compared=("gemm_dtype",),
     ),
     _context("context_attention", "causal attention of a prompt, heads per rank", _ATTENTION, optional=_WINDOW),
     _generation("generation_attention", "decode attention, heads per rank", _ATTENTION, optional=_WINDOW),
