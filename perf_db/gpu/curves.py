@@ -47,7 +47,7 @@ class Curves:
             yield int(self.starts[curve]), int(self.starts[curve + 1])
 
     def plateaus(self, y: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of every row the positions at which the stretch of equal values around it begins and ends, each shape (n,)."""
+        """Of every row the positions where the stretch of equal values around it begins and ends, each shape (n,)."""
         along = y[self.order]
         breaks = np.flatnonzero(np.concatenate([[True], (along[1:] != along[:-1]) | ~self._inside(), [True]]))
         places = self.position[self.order]
