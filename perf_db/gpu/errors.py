@@ -10,6 +10,7 @@ Reason = Literal[
     "unknown_system",
     "unknown_backend",
     "unknown_version",
+    "unknown_operator",  # a what-if factor names no operator, kind or link
     "unknown_quantisation",  # a precision nobody has
     "bad_parallelism",  # degrees that do not divide the model or contradict each other
     "unsupported_architecture",

@@ -54,7 +54,7 @@ class OperatorTable:
             other; () where backends cut the work differently.
         optional: columns that some files lack.
         extra: columns that follow from the others or repeat them; read by nobody.
-        rectangle: the axes whose product every slice ought to fill; () for curves.
+        rectangle: groups of axes whose product every slice ought to fill; () for curves.
     """
 
     name: str
@@ -66,7 +66,7 @@ class OperatorTable:
     compared: tuple[str, ...] = ()
     optional: frozenset[str] = frozenset()
     extra: tuple[str, ...] = ()
-    rectangle: tuple[str, ...] = ()
+    rectangle: tuple[tuple[str, ...], ...] = ()
 
     @property
     def file_name(self) -> str:
@@ -164,7 +164,7 @@ def _context(
 ) -> OperatorTable:
     """A table over prompts: new tokens x requests x cached prefix x heads."""
     axes = (_PROMPT, _BATCH, _PREFIX, _HEADS)
-    return OperatorTable(name, row_is, categories, axes, (measure,), optional=optional, rectangle=("batch_size", "isl"))
+    return OperatorTable(name, row_is, categories, axes, (measure,), optional=optional, rectangle=(("batch_size",), ("isl",)))
 
 
 def _generation(
@@ -172,7 +172,7 @@ def _generation(
 ) -> OperatorTable:
     """A table over decode steps: KV length x requests x heads."""
     axes = (_KV, _BATCH, _HEADS)
-    return OperatorTable(name, row_is, categories, axes, optional=optional, rectangle=("batch_size", "kv_length"))
+    return OperatorTable(name, row_is, categories, axes, optional=optional, rectangle=(("batch_size",), ("kv_length",)))
 
 
 _WINDOW = frozenset({"window_size"})
@@ -191,6 +191,8 @@ _DECLARED = (
         ),
         splice=("kernel_source",),
         compared=("gemm_dtype",),
+        # Outputs and inputs come in pairs: the sites of a model's weights.
+        rectangle=(("m",), ("n", "k")),
     ),
     _context("context_attention", "causal attention of a prompt, heads per rank", _ATTENTION, optional=_WINDOW),
     _generation("generation_attention", "decode attention, heads per rank", _ATTENTION, optional=_WINDOW),
@@ -199,7 +201,7 @@ _DECLARED = (
         "attention without a causal mask",
         (*_KERNEL, "attn_dtype", "head_dim"),
         (_PROMPT, _BATCH, _HEADS),
-        rectangle=("batch_size", "isl"),
+        rectangle=(("batch_size",), ("isl",)),
     ),
     _context("context_mla", "MLA prefill kernel", (*_KERNEL, "mla_dtype", "kv_cache_dtype", "tp_size")),
     _generation("generation_mla", "MLA decode kernel", (*_KERNEL, "mla_dtype", "kv_cache_dtype", "tp_size")),
@@ -311,14 +313,14 @@ _DECLARED = (
         (*_KERNEL, "quant_dtype"),
         (Axis("m", "tokens", ("m",)), Axis("k", "inputs", ("k",), grows=False)),
         measures=(Measure("latency", zero=True),),
-        rectangle=("m", "k"),
+        rectangle=(("m",), ("k",)),
     ),
     OperatorTable(
         "scale_matrix",
         "quantising an activation with a known scale",
         (*_KERNEL, "quant_dtype"),
         (Axis("m", "tokens", ("m",)), Axis("k", "inputs", ("k",), grows=False)),
-        rectangle=("m", "k"),
+        rectangle=(("m",), ("k",)),
     ),
     *(
         OperatorTable(
