@@ -39,7 +39,7 @@ CONFIG: dict[str, str | bool | int | float | list[str]] = {
 }
 
 # Percentile by the rule of the metrics: the value at rank (n - 1) * p / 100, halves up. quantile_disc() differs.
-_PCT = """CREATE OR REPLACE MACRO pct(x, p) AS
+PCT = """CREATE OR REPLACE MACRO pct(x, p) AS
     list_sort(list(x) FILTER (x IS NOT NULL))[1 + floor((count(x) - 1) * p / 100 + 0.5)::BIGINT]"""
 _PCT_COMMENT = "value at rank (n - 1) * p / 100 of the sorted values, halves up; the rule of the metrics table"
 
@@ -119,7 +119,7 @@ class Face:
         try:
             with closing(duckdb.connect(str(aside), config=CONFIG)) as con:
                 con.execute("BEGIN")  # one for all: every commit would be synced to disk
-                con.execute(_PCT)
+                con.execute(PCT)
                 con.execute(f"COMMENT ON MACRO pct IS {quoted(_PCT_COMMENT)}")
                 for table in NATIVE_TABLES.values():
                     con.execute(table.ddl(before=RUN_COLUMNS if table is METRICS else ()))
