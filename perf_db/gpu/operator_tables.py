@@ -164,7 +164,9 @@ def _context(
 ) -> OperatorTable:
     """A table over prompts: new tokens x requests x cached prefix x heads."""
     axes = (_PROMPT, _BATCH, _PREFIX, _HEADS)
-    return OperatorTable(name, row_is, categories, axes, (measure,), optional=optional, rectangle=(("batch_size",), ("isl",)))
+    return OperatorTable(
+        name, row_is, categories, axes, (measure,), optional=optional, rectangle=(("batch_size",), ("isl",))
+    )
 
 
 def _generation(
