@@ -212,14 +212,17 @@ class OpLevel:
     ) -> tuple[Milliseconds, Milliseconds, Milliseconds]:
         """A mixed pass in planner form: everything but attention, prefill attention, decode attention.
 
+        The cached tokens of every prompt that fits whole into `ctx_tokens` are not computed; prefill attention is that
+        of the started prompts, spread evenly over the chunks of a prompt that does not fit.
+
         Args:
-            ctx_tokens: prefill tokens of the pass.
+            ctx_tokens: prompt tokens of the pass, cached ones included.
             gen_requests: requests that decode beside them.
             isl, osl, prefix: prompt, output and cached tokens of every request.
         """
         ctx, g, full, out, p = _ints(ctx_tokens, gen_requests, isl, osl, prefix)
         b = g * (self.deployment.nextn + 1)
-        shared = self.shared("context", ctx + b) + self.logits("context", np.ones_like(ctx))
+        shared = self.shared("context", ctx - p * (ctx // full) + b) + self.logits("context", np.ones_like(ctx))
         prefill = self.context_attention(-(-ctx // full), full - p, p) / -(-full // ctx)
         return shared, prefill, self.generation_attention(b, full + out // 2 + 1)
 

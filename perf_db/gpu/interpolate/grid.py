@@ -24,9 +24,9 @@ class Grid:
 
     A query is bracketed on the outermost axis by the two nearest knots, each of which answers on the remaining axes. Two
     answers are blended; linearly, or linearly in the square root of the latency on the axis `sqrt_axis`, where cost goes
-    with the square of the length. When only one side can answer (the other one's row ends earlier, or the query lies
-    outside the knots) that side is moved to the query by the ratio of rooflines. When neither side can, the utilisation
-    of the nearest points decides (`Nearest`). The innermost axis never answers outside its own knots.
+    with the square of the length. When only one of the two can answer (the other one's row ends earlier) that side is
+    moved to the query by the ratio of rooflines. When neither can, or the query lies outside the knots of an axis, the
+    utilisation of the nearest points decides (`Nearest`).
 
     Args:
         coords: int64, (n, d); no row twice.
@@ -101,7 +101,9 @@ class Grid:
         a, b = np.clip(below, 0, n - 1), np.clip(above, 0, n - 1)
         value = self._blend(level, left, right, knots[a], knots[b], x)
         kind = np.maximum(np.maximum(left_kind, right_kind), np.where(a == b, MEASURED, INTERPOLATED).astype(np.uint8))
-        one = np.isnan(left) != np.isnan(right)
+        bracketed = (below >= 0) & (above < n)
+        value = np.where(bracketed, value, np.nan)
+        one = bracketed & (np.isnan(left) != np.isnan(right))
         if one.any():
             near = query[one]
             near[:, level] = np.where(np.isnan(left[one]), knots[b[one]], knots[a[one]])
@@ -144,13 +146,12 @@ class Grid:
         x = point[level]
         below = int(np.searchsorted(knots, x, side="right")) - 1
         above = int(np.searchsorted(knots, x, side="left"))
+        if below < 0 or above >= len(knots):
+            return None
         sides: list[tuple[int, dict[int, float]]] = []
         for k in dict.fromkeys((below, above)):
-            if not 0 <= k < len(knots):
-                continue
             if level == len(point) - 1:
-                if below >= 0 and above < len(knots):
-                    sides.append((k, {lo + k: float(self.latency[lo + k])}))
+                sides.append((k, {lo + k: float(self.latency[lo + k])}))
                 continue
             pinned = point.copy()
             pinned[level] = knots[k]
