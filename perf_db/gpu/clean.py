@@ -17,14 +17,17 @@ Host-bound slices come before the other two, because borrowed values have spikes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perf_db.gpu.curves import Curves, curves_along, grid_codes
+from perf_db.gpu.frames import frame_of
 from perf_db.gpu.operator_tables import OPERATOR_TABLES, Measure, OperatorTable
 from perf_db.gpu.rooflines import floor_ms
+from perf_db.tables.perf_repairs import PERF_REPAIRS
+from perf_db.tables.perf_tables import PERF_VERSION
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,6 +44,7 @@ HOST_TOKENS = 64  # up to here a GEMM is too short to hide its launch
 # A host-bound slice is flat: what lies above one and a half times its level is kernel time.
 LEVEL_FACTOR = 1.5
 ROUNDS, SETTLED = 64, 1e-9  # of alternating regressions; a step of the logarithm that counts as none
+_VERSION = tuple(c.name for c in PERF_VERSION)
 ABOUT_TABLE = -1  # `row_no` of a note that is about no row
 
 
@@ -95,7 +99,7 @@ def clean_table(
             frame, listed = _straighten(declared, frame, measure, list(along.values()), hardware)
             repairs.append(listed)
     kept = [each for each in repairs if not each.is_empty()]
-    return frame, pl.concat(kept) if kept else _no_repairs()
+    return frame, pl.concat(kept) if kept else _repairs()
 
 
 def point_key(table: OperatorTable, frame: pl.DataFrame) -> list[str]:
@@ -322,27 +326,19 @@ def _listed(table: OperatorTable, frame: pl.DataFrame, measure: Measure, kind: s
 
 def _note(table: OperatorTable, frame: pl.DataFrame, kind: str, note: str) -> pl.DataFrame:
     """One row of `perf_repairs` that says why a step was left out."""
-    import polars as pl
-
-    return pl.DataFrame(
-        [
-            {
-                "table_name": table.name,
-                "file": str(frame["file"][0]),
-                "row_no": ABOUT_TABLE,
-                "kind": kind,
-                "measure": table.measure.column,
-                "slice": "",
-                "point": "",
-                "unit": table.measure.unit,
-                "before": None,
-                "after": None,
-                "launch_ms": None,
-                "basis": None,
-                "note": note,
-            }
-        ],
-        schema=repair_schema(),
+    return _repairs(
+        {
+            "table_name": table.name,
+            "file": str(frame["file"][0]),
+            "row_no": ABOUT_TABLE,
+            "kind": kind,
+            "measure": table.measure.column,
+            "slice": "",
+            "point": "",
+            "unit": table.measure.unit,
+            **dict.fromkeys(("before", "after", "launch_ms", "basis")),
+            "note": note,
+        }
     )
 
 
@@ -356,22 +352,5 @@ def named(columns: Sequence[str], frame: pl.DataFrame) -> pl.Expr:
     return pl.concat_str(parts, separator=" ") if parts else pl.lit("")
 
 
-def repair_schema() -> dict[str, pl.DataType]:
-    """Columns of the repairs that `clean_table` lists."""
-    import polars as pl
-
-    text = ("table_name", "file", "kind", "measure", "slice", "point", "unit", "basis", "note")
-    numbers = ("before", "after", "launch_ms")
-    order = (
-        "table_name", "file", "row_no", "kind", "measure", "slice", "point", "unit", "before", "after", "launch_ms",
-        "basis", "note",
-    )  # fmt: skip
-    kinds: dict[str, pl.DataType] = {c: pl.String() for c in text}
-    kinds |= {c: pl.Float64() for c in numbers} | {"row_no": pl.Int64()}
-    return {c: kinds[c] for c in order}
-
-
-def _no_repairs() -> pl.DataFrame:
-    import polars as pl
-
-    return pl.DataFrame(schema=repair_schema())
+def _repairs(*rows: dict[str, Any]) -> pl.DataFrame:
+    return frame_of(PERF_REPAIRS, rows, without=_VERSION)

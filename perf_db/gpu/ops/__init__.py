@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from perf_db.gpu.ops import attention, collectives, gemm, groups, memory_bound
+from perf_db.gpu.ops import attention, collectives, dispatch, gemm, groups, memory_bound, moe
 from perf_db.gpu.ops.base import Operator, Phase, Tables
 
 Builder = Callable[[str, float, Mapping[str, Any], Tables, Phase], Operator]
@@ -17,6 +17,8 @@ KINDS: dict[str, Builder] = {
     "attention": attention.build,
     "all_reduce": collectives.build,
     "p2p": collectives.build,
+    "moe": moe.build,
+    "dispatch": dispatch.build,
 }
 
 
