@@ -53,7 +53,6 @@ def judge(
     spikes = find_spikes(ms, along)
     grids = _grids(table, once)
     ratios = _host_ratios(table, once, donors)
-    bound = [] if ratios is None else ratios.filter(pl.col("_bound"))
     slices = [c for c in table.categories if c in once.columns]
     figures: dict[str, Any] = {
         "key_columns": ", ".join(slices),
@@ -64,7 +63,7 @@ def judge(
         "max_value": float(ms.max()) if len(ms) else None,
         "n_slices": once.n_unique(slices),
         "n_points": once.height,
-        "coverage": None if grids is None else float(grids["_held"].sum() / grids["_span"].sum()),
+        "coverage": None if grids is None else int(grids["_held"].sum()) / int(grids["_span"].sum()),
         "n_holes": 0 if grids is None else int((grids["_held"] < grids["_span"]).sum()),
         "n_pairs": len(left),
         "n_falling": int(falling.sum()),
@@ -72,7 +71,7 @@ def judge(
         "n_spikes": len(spikes[0]),
         "n_duplicates": frame.height - once.height,
         "widest_duplicate": _widest(spread) if frame.height > once.height else None,
-        "n_host_bound": len(bound),
+        "n_host_bound": 0 if ratios is None else int(ratios["_bound"].sum()),
         "host_ratio": None if ratios is None else _host_ratio(table, ratios),
     }
     parts = [
@@ -146,13 +145,12 @@ def _small_points(
         return None
     value, main = table.measure.column, table.main.columns[0]
     key = [*table.compared, *table.axis_columns]
-    theirs = pl.concat(
-        [
-            rows.unique(key, keep="first", maintain_order=True).select(*key, _theirs=pl.col(value))
-            for rows in donors.values()
-        ]
+    firsts = [rows.unique(key, keep="first", maintain_order=True) for rows in donors.values()]
+    theirs = (
+        pl.concat(rows.select(*key, _theirs=pl.col(value)) for rows in firsts)
+        .group_by(key)
+        .agg(pl.col("_theirs").median())
     )
-    theirs = theirs.group_by(key).agg(pl.col("_theirs").median())
     small = frame.filter(pl.col(main) <= HOST_TOKENS).join(theirs, on=key, how="inner", maintain_order="left")
     return None if small.is_empty() else small.with_columns(_ratio=pl.col(value) / pl.col("_theirs"))
 

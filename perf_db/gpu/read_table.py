@@ -52,9 +52,8 @@ def read_operator_table(path: Path) -> ReadTable:
         return ReadTable(table, None, 0, (f"not a parquet file: {error}",))
     if table is None:
         known = [f"{each}{FILE_SUFFIX}.parquet" for each in OPERATOR_TABLES]
-        return ReadTable(
-            None, None, n_rows, (unknown("table", path.name, known, "docs/performance-data.md lists all"),)
-        )
+        fault = unknown("table", path.name, known, "docs/performance-data.md lists all")
+        return ReadTable(None, None, n_rows, (fault,))
     faults = _schema_faults(table, schema)
     if faults:
         return ReadTable(table, None, n_rows, tuple(faults))
@@ -126,12 +125,13 @@ def _measure_faults(measure: Measure, frame: pl.DataFrame) -> list[str]:
         return [f"column {measure.column!r} is null, NaN, infinite or {what} in {bad:,} of {frame.height:,} rows"]
     if measure.zero:
         return []
-    ms = column if measure.unit == "ms" else column / 1e3
-    low, middle, high = float(ms.min()), float(ms.median()), float(ms.max())  # type: ignore[arg-type]
-    if low < SHORTEST_MS or high > LONGEST_MS or not LEAST_MEDIAN_MS <= middle <= MOST_MEDIAN_MS:
+    low, middle, high = (float(v) for v in (column.min(), column.median(), column.max()))  # type: ignore[arg-type]
+    scale = 1.0 if measure.unit == "ms" else 1e-3
+    possible = low * scale >= SHORTEST_MS and high * scale <= LONGEST_MS
+    if not possible or not LEAST_MEDIAN_MS <= middle * scale <= MOST_MEDIAN_MS:
         return [
-            f"column {measure.column!r} runs from {column.min():.4g} to {column.max():.4g} (median {column.median():.4g}) "
-            f"where {measure.unit} are expected: the unit is another one"
+            f"column {measure.column!r} runs from {low:.4g} to {high:.4g} (median {middle:.4g}) where {measure.unit} "
+            "are expected: the unit is another one"
         ]
     return []
 
