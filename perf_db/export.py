@@ -56,6 +56,8 @@ def export_run(
     if not names:
         raise ExportError("no table to export")
     run_id = store.resolve(run)
+    if lost := [t.table for t in store.commit(run_id).tables if t.table in names and not t.kept]:
+        raise ExportError(f"rows of run {run_id} were not kept: {', '.join(lost)}; replay it again")
     folder = Path(out_dir)
     targets = {name: folder / f"{name}.{format}" for name in names}
     if taken := [str(path) for path in targets.values() if path.exists()]:

@@ -17,8 +17,8 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from perf_db.commit import Commit, read_commit, read_commits
-from perf_db.layout import Layout
+from perf_db.commit import Commit, read_commits
+from perf_db.layout import SHARD, Layout
 from perf_db.notes import notes_digest, read_notes
 from perf_db.schema import Column, Dtype, Table, quoted
 from perf_db.tables import NATIVE_TABLES, NOTE_TABLES, RESULT_TABLES, RUN_COLUMNS, schema_digest
@@ -27,7 +27,7 @@ from perf_db.tables.metrics import METRICS
 from perf_db.tables.runs import RUNS
 from perf_db.views import View, in_order
 
-FACE_FORMAT = "3"
+FACE_FORMAT = "4"
 CURRENT, BEHIND, UNUSABLE = "current", "behind", "unusable"
 # Facts whose change leaves what the file shows right as far as it goes.
 _NOTES = {"notes_digest": ""}
@@ -39,7 +39,7 @@ CONFIG: dict[str, str | bool | int | float | list[str]] = {
 }
 
 # Percentile by the rule of the metrics: the value at rank (n - 1) * p / 100, halves up. quantile_disc() differs.
-_PCT = """CREATE OR REPLACE MACRO pct(x, p) AS
+PCT = """CREATE OR REPLACE MACRO pct(x, p) AS
     list_sort(list(x) FILTER (x IS NOT NULL))[1 + floor((count(x) - 1) * p / 100 + 0.5)::BIGINT]"""
 _PCT_COMMENT = "value at rank (n - 1) * p / 100 of the sorted values, halves up; the rule of the metrics table"
 
@@ -59,6 +59,14 @@ _INFO = Table(
     row_is="one fact about this file",
     key=("key",),
     columns=(Column("key", Dtype.TEXT, "", "which"), Column("value", Dtype.TEXT, "", "its value")),
+)
+
+
+_RECORDS = Table(
+    name="commit_records",
+    row_is="one commit record that this file shows",
+    key=("record",),
+    columns=(Column("record", Dtype.TEXT, "", "its name: a run's id, or that of a shard of runs"),),
 )
 
 
@@ -83,7 +91,7 @@ class Face:
                 if info != wanted:
                     # Other views and notes do no harm to what is shown.
                     return BEHIND if info | _MILD == wanted | _MILD else UNUSABLE
-                shown, existing = _run_ids(con), self._layout.committed_ids()
+                shown, existing = _records(con), self._layout.records()
         except duckdb.Error:
             return UNUSABLE  # of another DuckDB, or damaged: it is derived, so it is simply built again
         return CURRENT if shown == existing else BEHIND if set(shown) <= set(existing) else UNUSABLE
@@ -111,13 +119,14 @@ class Face:
         try:
             with closing(duckdb.connect(str(aside), config=CONFIG)) as con:
                 con.execute("BEGIN")  # one for all: every commit would be synced to disk
-                con.execute(_PCT)
+                con.execute(PCT)
                 con.execute(f"COMMENT ON MACRO pct IS {quoted(_PCT_COMMENT)}")
                 for table in NATIVE_TABLES.values():
                     con.execute(table.ddl(before=RUN_COLUMNS if table is METRICS else ()))
-                con.execute(_INFO.ddl() + _VIEW_CATALOG.ddl())
-                commits = read_commits(self._layout)
-                self._insert(con, commits)
+                con.execute(_INFO.ddl() + _VIEW_CATALOG.ddl() + _RECORDS.ddl())
+                records = self._layout.records()
+                commits = [c for c in read_commits(self._layout) if c.record in records]
+                self._insert(con, commits, records)
                 self._insert_notes(con)
                 for table in _VIEWED:
                     self._create_view(con, table, commits)
@@ -136,26 +145,29 @@ class Face:
             wanted = self._wanted_info(con)
             if self._info(con) | _NOTES != wanted | _NOTES:
                 return False
-            shown, existing = _run_ids(con), self._layout.committed_ids()
+            shown, existing = _records(con), self._layout.records()
             if gone := set(shown) - set(existing):
                 return not gone  # rare: somebody removed a run by hand
-            fresh = [read_commit(self._layout.commit_file(run_id)) for run_id in sorted(set(existing) - set(shown))]
+            records = sorted(set(existing) - set(shown))
+            # A run committed meanwhile must wait for the next update: it is not in `runs` and `files` yet.
+            commits = [c for c in read_commits(self._layout) if c.record in existing]
+            fresh = [c for c in commits if c.record in records]
             con.execute("BEGIN")
-            self._insert(con, fresh)
-            if self._info(con) != wanted:
+            self._insert(con, fresh, records)
+            if self._info(con) != wanted or any(name.startswith(SHARD) for name in records):
                 self._insert_notes(con)
                 con.execute("UPDATE store_info SET value = ? WHERE key = 'notes_digest'", [wanted["notes_digest"]])
             touched = {t.table for c in fresh for t in c.tables if t.path}
             if touched:
-                # A run committed meanwhile must wait for the next update: it is not in `runs` and `files` yet.
-                commits = [c for c in read_commits(self._layout) if c.run_id in existing]
                 for table in _VIEWED:
                     if table.name in touched:
                         self._create_view(con, table, commits)
             con.execute("COMMIT")
         return True
 
-    def _insert(self, con: duckdb.DuckDBPyConnection, commits: Sequence[Commit]) -> None:
+    def _insert(self, con: duckdb.DuckDBPyConnection, commits: Sequence[Commit], records: Sequence[str]) -> None:
+        if records:
+            con.executemany(f"INSERT INTO {_RECORDS.name} VALUES (?)", [[name] for name in records])
         if not commits:
             return
         root = self._layout.root
@@ -240,20 +252,22 @@ def attach(layout: Layout) -> duckdb.DuckDBPyConnection:
 
 def _select_files(table: Table, commits: Sequence[Commit], layout: Layout) -> str:
     """SELECT over the files of these runs, one branch per set of columns they were written with."""
-    groups: dict[str, list[Path]] = {}
+    groups: dict[tuple[bool, str], dict[Path, None]] = {}
     for commit in commits:
         stored = commit.table(table.name)
         if stored is not None and stored.path is not None:
-            groups.setdefault(json.dumps(stored.columns), []).append(layout.root / stored.path)
+            paths = groups.setdefault((stored.shared, json.dumps(stored.columns)), {})
+            paths[layout.root / stored.path] = None
     branches = []
-    for columns, paths in groups.items():
+    for (shared, columns), paths in groups.items():
         have = json.loads(columns)
         wanted = ", ".join([c.name for c in RUN_COLUMNS] + [_as_declared(c, have.get(c.name)) for c in table.columns])
         files = ", ".join(quoted(str(p)) for p in paths)
-        branches.append(
-            f"SELECT {wanted} FROM read_parquet([{files}], hive_partitioning = true, "
-            "hive_types = {'run_id': VARCHAR, 'replay_id': VARCHAR})"
+        # Files of one run say whose they are by their folder, shards by their own columns.
+        where = "hive_partitioning = " + (
+            "false" if shared else "true, hive_types = {'run_id': VARCHAR, 'replay_id': VARCHAR}"
         )
+        branches.append(f"SELECT {wanted} FROM read_parquet([{files}], {where})")
     if not branches:
         nothing = ", ".join(f"NULL::{c.dtype.value} AS {c.name}" for c in RUN_COLUMNS + table.columns)
         return f"SELECT {nothing} WHERE false"
@@ -281,8 +295,8 @@ def _plain(column: Column) -> pa.DataType:
     return pa.string() if column.dtype is Dtype.TIMESTAMP else column.dtype.arrow
 
 
-def _run_ids(con: duckdb.DuckDBPyConnection) -> list[str]:
-    return [run_id for (run_id,) in con.execute(f"SELECT run_id FROM {RUNS.name} ORDER BY run_id").fetchall()]
+def _records(con: duckdb.DuckDBPyConnection) -> list[str]:
+    return [name for (name,) in con.execute(f"SELECT record FROM {_RECORDS.name} ORDER BY record").fetchall()]
 
 
 def _stored_views(con: duckdb.DuckDBPyConnection) -> list[View]:

@@ -2,7 +2,8 @@
 
 - `staging/<run_id>/`: being written; never read. `staging/<run_id>.lock` is held by the writer as long as it lives.
 - `runs/run_id=<run_id>/replay_id=<replay_id>/*.parquet`: the folder names add the two ids that the rows do not hold.
-- `commits/<run_id>.json`: makes the run exist.
+- `shards/<shard_id>/*.parquet`: rows of many runs, which say themselves whose they are.
+- `commits/<run_id or shard_id>.json`: makes the run, or all runs of the shard, exist.
 - `notes/<table>/*.json`: what is said about runs afterwards.
 - `tracemill.duckdb`: the face, derived from the commits and notes.
 """
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 FACE_NAME = "tracemill.duckdb"
+SHARD = "shard-"  # names of shards begin with it, those of runs must not
 # Ids become folder names and parts of SQL texts.
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -37,6 +39,7 @@ class Layout:
             )
         self.staging = self.root / "staging"
         self.runs = self.root / "runs"
+        self.shards = self.root / "shards"
         self.commits = self.root / "commits"
         self.notes = self.root / "notes"
         self.face = self.root / FACE_NAME
@@ -59,8 +62,11 @@ class Layout:
     def commit_file(self, run_id: str) -> Path:
         return self.commits / f"{run_id}.json"
 
-    def committed_ids(self) -> list[str]:
-        """Every run that exists, oldest first."""
+    def shard_folder(self, shard_id: str) -> Path:
+        return self.shards / shard_id
+
+    def records(self) -> list[str]:
+        """Names of all commit records: run ids, oldest first, then shards."""
         if not self.commits.is_dir():
             return []
         return sorted(p.name.removesuffix(".json") for p in self.commits.iterdir() if p.suffix == ".json")

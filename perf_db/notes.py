@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from perf_db.commit import read_shard_notes
 from perf_db.layout import Layout, StoreError, checked_id, write_whole
 from perf_db.schema import Dtype, Table
 from perf_db.tables import NOTE_TABLES
@@ -36,14 +37,17 @@ def write_notes(layout: Layout, table: Table, name: str, rows: Sequence[Mapping[
 
 
 def read_notes(layout: Layout, table: Table) -> list[dict[str, Any]]:
-    """All rows of the table, by name of their writer."""
+    """All rows of the table, by name of their writer, those that came with shards last."""
     rows: list[dict[str, Any]] = []
+    written: set[str] = set()
     for path in sorted((layout.notes / table.name).glob("[!.]*.json")):
         try:
             rows += json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise StoreError(f"{path} is no JSON ({error}); remove it and examine the run again") from error
-    return rows
+        written.add(path.name.removesuffix(".json"))
+    # What was written about a run later replaces what came with its shard.
+    return rows + [row for row in read_shard_notes(layout, table.name) if row.get("run_id") not in written]
 
 
 def notes_digest(layout: Layout) -> str:

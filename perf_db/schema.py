@@ -68,7 +68,7 @@ class Column:
 
     @property
     def comment(self) -> str:
-        return f"[{self.unit or 'no unit'}] {self.meaning}"
+        return f"[{self.unit}] {self.meaning}" if self.unit else self.meaning
 
 
 @dataclass(frozen=True, slots=True)

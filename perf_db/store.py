@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow.parquet as pq
 
-from perf_db.commit import Commit, read_commit, read_commits
+from perf_db.commit import Commit, find_commit, read_commits, run_ids
 from perf_db.digest import digest_columns
 from perf_db.face import CURRENT, UNUSABLE, Face, attach
 from perf_db.layout import Layout, StoreError, locked
 from perf_db.notes import write_notes
+from perf_db.rows import batches
 from perf_db.schema import Table
 from perf_db.sweep import sweep
 from perf_db.tables import RESULT_TABLES
@@ -91,7 +91,7 @@ class Store:
 
     def commit(self, run: str) -> Commit:
         """The commit record of a run: files, row counts, digests."""
-        return read_commit(self._layout.commit_file(self.resolve(run)))
+        return find_commit(self._layout, self.resolve(run))
 
     def resolve(self, run: str) -> str:
         """The run_id that `run` means: itself, "last", a name (its latest run), or an unambiguous beginning of a run_id
@@ -100,7 +100,7 @@ class Store:
         Raises:
             UnknownRun: nothing, or too much, answers to it.
         """
-        ids = self._layout.committed_ids()
+        ids = run_ids(self._layout)
         if not ids:
             raise UnknownRun(f"{self.root} holds no run yet")
         if run in ids:
@@ -120,8 +120,8 @@ class Store:
         raise UnknownRun(f"no run answers to {run!r}; give a run_id, its beginning, a name or 'last'. Latest: {latest}")
 
     def files(self, run: str) -> dict[str, Path]:
-        """Parquet file of every result table that has rows."""
-        return {t.table: self.root / t.path for t in self.commit(run).tables if t.path}
+        """Parquet file of every result table that has one of its own."""
+        return {t.table: self.root / t.path for t in self.commit(run).tables if t.path and not t.shared}
 
     def note(self, table: Table, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Replace what `name` (a run, say) has to tell in a table of notes, and show it.
@@ -144,7 +144,8 @@ class Store:
     def verify(self, run: str) -> list[str]:
         """Compare a run's files with the digests of its commit; returns what differs, in words."""
         faults = []
-        for stored in self.commit(run).tables:
+        commit = self.commit(run)
+        for stored in commit.tables:
             table = RESULT_TABLES.get(stored.table)
             if stored.path is None or table is None:
                 continue
@@ -152,7 +153,7 @@ class Store:
             if not path.exists():
                 faults.append(f"{stored.table}: {path} is missing")
                 continue
-            n_rows, digests = digest_columns(table, pq.ParquetFile(path).iter_batches())
+            n_rows, digests = digest_columns(table, batches(self.root, stored, commit.run_id))
             if n_rows != stored.n_rows:
                 faults.append(f"{stored.table}: {n_rows} rows, committed {stored.n_rows}")
             changed = [name for name, digest in digests.items() if digest != stored.digests[name]]

@@ -19,12 +19,14 @@ def sweep(layout: Layout) -> list[Path]:
 
 
 def _runs(layout: Layout) -> Iterator[Path]:
-    """Staging folders, and run folders and half-written records without a commit."""
+    """Staging folders, and folders of runs and shards and half-written records without a commit."""
     left: dict[str, list[Path]] = {}
     for path in _entries(layout.staging):
         left.setdefault(path.name.removesuffix(".lock"), []).append(path)
     for path in _entries(layout.runs):
         left.setdefault(path.name.removeprefix("run_id="), []).append(path)
+    for path in _entries(layout.shards):
+        left.setdefault(path.name, []).append(path)
     for path in _entries(layout.commits):
         if path.name.startswith("."):
             left.setdefault(path.name[1:].rsplit(".json.", 1)[0], []).append(path)
@@ -37,7 +39,7 @@ def _runs(layout: Layout) -> Iterator[Path]:
             # Asked with the lock in hand: the writer may have committed a moment ago.
             committed = layout.commit_file(run_id).exists()
             for path in paths:
-                if path == lock_file or (committed and path.parent == layout.runs):
+                if path == lock_file or (committed and path.parent in (layout.runs, layout.shards)):
                     continue
                 _remove(path)
                 yield path

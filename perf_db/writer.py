@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from perf_db.commit import Commit, StoredTable, write_commit
 from perf_db.digest import result_digest
-from perf_db.layout import Layout, StoreError, checked_id, fsync, try_lock
+from perf_db.layout import SHARD, Layout, StoreError, checked_id, fsync, try_lock
 from perf_db.parquet import TableWriter
 from perf_db.schema import Dtype, SchemaError, as_arrow
 from perf_db.tables import RESULT_TABLES, schema_digest
@@ -54,6 +54,8 @@ class RunWriter:
 
     def __init__(self, layout: Layout, run_id: str, identity: Identity, publish: Callable[[], None]) -> None:
         self.run_id = checked_id("run_id", run_id)
+        if run_id.startswith(SHARD):
+            raise StoreError(f"run_id={run_id!r}: names that begin with {SHARD!r} are those of shards")
         self._started = dt.datetime.now(dt.UTC)
         self._layout = layout
         self._publish = publish

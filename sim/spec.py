@@ -58,7 +58,39 @@ class TableTiming:
     kind: Literal["table"] = "table"
 
 
-Timing = FixedTiming | PolynomialTiming | FlatTiming | TableTiming
+@dataclass(frozen=True, slots=True)
+class PassCostTiming:
+    """What a pass costs by what is in it: few constants with a physical meaning each, fitted to a deployment's log.
+
+    A pass over x tokens (new prompt tokens and decoding requests together) takes
+
+        base + (weights^4 + (token * x)^4)^(1/4) + pairs * attention_pair + decoding requests * decode_request
+        + their KV tokens * kv_token + prefill_pass where prompt tokens are computed
+
+    `weights` is the time to read the weights once and `token * x` that of the arithmetic; the larger one decides. Pairs
+    of a new token and one before it come from the totals of the pass: Tp * (KVp + Tp / 2) / np.
+
+    Attributes:
+        base_ms: of every pass, whatever it holds.
+        weights_ms: reading the weights once.
+        token_us: arithmetic per token of the pass.
+        attention_pair_ns: prefill attention per pair.
+        decode_request_us: per decoding request.
+        kv_token_ns: decode attention per KV token read.
+        prefill_pass_ms: once for every pass that computes prompt tokens.
+    """
+
+    base_ms: float = 0.0
+    weights_ms: float = 0.0
+    token_us: float = 0.0
+    attention_pair_ns: float = 0.0
+    decode_request_us: float = 0.0
+    kv_token_ns: float = 0.0
+    prefill_pass_ms: float = 0.0
+    kind: Literal["pass_cost"] = "pass_cost"
+
+
+Timing = FixedTiming | PolynomialTiming | FlatTiming | TableTiming | PassCostTiming
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from assets.checks import check_run
 from assets.desk.checks import Check, Severity
 from assets.desk.laws import LAWS
 from assets.desk.signs import SIGNS
+from perf_db.layout import StoreError
 from perf_db.store import Store
 from perf_db.tables import ANOMALIES
 
@@ -47,19 +48,30 @@ def examine(store: Store, run: str) -> list[Anomaly]:
         run: anything `Store.resolve` understands.
     """
     run_id = store.resolve(run)
+    if not store.commit(run_id).kept:
+        raise StoreError(f"rows of run {run_id} were not kept; what was found when it was made is in table anomalies")
     found = _files(store, run_id)
     with store.connect() as con:
-        for verdict in check_run(con, run_id):
-            if not verdict.passed:
-                law = verdict.law
-                explanation = f"not so: {law.claim}"
-                found.append(
-                    Anomaly(run_id, law.name, "error", law.table, verdict.example, None, verdict.n_broken, explanation)
-                )
-        found += [a for check in CHECKS if (a := _ask(con, check, run_id)) is not None]
-    found.sort(key=lambda a: (a.severity != "error", a.check_name))
+        found += ask(con, run_id)
+    found.sort(key=_order)
     store.note(ANOMALIES, run_id, [asdict(a) for a in found])
     return found
+
+
+def ask(con: Any, run_id: str) -> list[Anomaly]:
+    """What the checks find in the tables that a connection offers; errors come first."""
+    found = []
+    for verdict in check_run(con, run_id):
+        if not verdict.passed:
+            law = verdict.law
+            says = f"not so: {law.claim}"
+            found.append(Anomaly(run_id, law.name, "error", law.table, verdict.example, None, verdict.n_broken, says))
+    found += [a for check in CHECKS if (a := _ask(con, check, run_id)) is not None]
+    return sorted(found, key=_order)
+
+
+def _order(anomaly: Anomaly) -> tuple[bool, str]:
+    return anomaly.severity != "error", anomaly.check_name
 
 
 def _ask(con: Any, check: Check, run_id: str) -> Anomaly | None:

@@ -19,9 +19,10 @@ from typing import Any
 from assets.desk.anomalies import examine
 from assets.desk.diff import Diff, diff_runs
 from assets.desk.figures import Figure, figures
-from assets.desk.pair import Recorded, open_pair
+from assets.desk.pair import Recorded, open_pair, same_rows
 from perf_db.commit import Commit, StoredTable
 from perf_db.layout import StoreError, checked_id, write_whole
+from perf_db.rows import copy_rows
 from perf_db.store import Store
 from perf_db.tables import BASELINES, METRICS
 
@@ -73,7 +74,7 @@ class Check:
 
     @property
     def same(self) -> bool:
-        return bool(self.baseline.recorded.run["result_digest"] == self.run["result_digest"])
+        return self.diff is not None and self.diff.same
 
     @property
     def passed(self) -> bool:
@@ -136,6 +137,11 @@ def accept(
     if not reason.strip():
         raise BaselineError("a baseline needs a reason: --reason 'why this is right'")
     head = Recorded.of_store(store, run)
+    if lost := head.lost():
+        raise BaselineError(
+            f"run {head.run['run_id']}: rows of {', '.join(lost)} were not kept, so it cannot be accepted; run it again "
+            "and keep them (--keep all)"
+        )
     name = checked_id("baseline", name or head.run["name"].replace(" ", "-"))
     broken = [a.check_name for a in examine(store, head.run["run_id"]) if a.severity == "error"]
     if broken:
@@ -151,12 +157,17 @@ def accept(
 
 
 def check(baseline: Baseline, head: Recorded, store: Store) -> Check:
-    """Hold a run against a baseline: rows first, figures where rows differ."""
+    """Hold a run against a baseline, and note the baseline's history in the store."""
     store.note(BASELINES, baseline.name, baseline.history_rows())
+    return compare(baseline, head, store)
+
+
+def compare(baseline: Baseline, head: Recorded, store: Store) -> Check:
+    """Hold a run against a baseline: rows first, figures where rows differ."""
+    if same_rows(baseline.recorded, head):
+        return Check(baseline, head.run, diff_runs(baseline.recorded, head), [], [])
     rows = rows_of(baseline, store)
-    if baseline.recorded.run["result_digest"] == head.run["result_digest"]:
-        return Check(baseline, head.run, Diff(baseline.recorded.run, head.run), [], [])
-    if rows is not None:
+    if rows is not None and not head.lost():
         diff = diff_runs(rows, head)
         found = diff.figures
     else:
@@ -244,11 +255,10 @@ def _write(
     aside.mkdir(parents=True)
     tables = []
     for stored in head.commit.tables:
-        source = head.file(stored.table)
-        if source is None or (pinned and stored.table != METRICS.name):
+        if stored.path is None or (pinned and stored.table != METRICS.name):
             tables.append(replace(stored, path=None))
         else:
-            shutil.copyfile(source, aside / f"{stored.table}.parquet")
+            copy_rows(head.root, stored, head.run["run_id"], aside / f"{stored.table}.parquet")
             tables.append(replace(stored, path=f"{stored.table}.parquet"))
     kept = {
         "name": name,

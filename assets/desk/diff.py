@@ -10,7 +10,8 @@ from assets.desk.divergence import FirstPass, first_divergent_pass
 from assets.desk.figures import Figure, figures, movers, requests, windows
 from assets.desk.inputs import Change, input_changes, software
 from assets.desk.mechanism import UNEXPLAINED, Mechanism, explain, explain_requests
-from assets.desk.pair import Pair, Recorded, open_pair
+from assets.desk.pair import Pair, Recorded, open_pair, same_rows
+from perf_db.layout import StoreError
 from perf_db.tables import RESULT_TABLES
 
 
@@ -24,6 +25,7 @@ class Diff:
         first_pass: None when no pass differs.
         mechanism: why the runs part; None when no pass and no request differs.
         matched_by: how requests of the two sides were found to be the same.
+        same_in_common: releases that declare tables differently hold the same rows in the columns that both write.
     """
 
     base: dict[str, Any]
@@ -39,10 +41,11 @@ class Diff:
     requests: dict[str, Any] = field(default_factory=dict)
     movers: list[dict[str, Any]] = field(default_factory=list)
     matched_by: str = "request_id"
+    same_in_common: bool = False
 
     @property
     def same(self) -> bool:
-        return bool(self.base["result_digest"] == self.head["result_digest"])
+        return self.same_in_common or bool(self.base["result_digest"] == self.head["result_digest"])
 
     @property
     def explained(self) -> bool:
@@ -57,7 +60,12 @@ class Diff:
     def as_json(self) -> dict[str, Any]:
         """Everything, in plain values. Times in ns as integers."""
         if self.same:
-            return {"same": True, "base": _named(self.base), "head": _named(self.head)}
+            return {
+                "same": True,
+                "same_in_common": self.same_in_common,
+                "base": _named(self.base),
+                "head": _named(self.head),
+            }
         first = self.first_pass
         return {
             "same": False,
@@ -92,9 +100,17 @@ class Diff:
 
 
 def diff_runs(base: Recorded, head: Recorded) -> Diff:
-    """Compare two recorded runs. Equal result digests end it at once."""
-    if base.run["result_digest"] == head.run["result_digest"]:
-        return Diff(base.run, head.run)
+    """Compare two recorded runs. Equal result digests end it at once.
+
+    Raises:
+        StoreError: they differ, and the rows of one were not kept.
+    """
+    if same_rows(base, head):
+        return Diff(base.run, head.run, same_in_common=base.run["result_digest"] != head.run["result_digest"])
+    for side in (base, head):
+        if lost := side.lost():
+            run_id = side.run["run_id"]
+            raise StoreError(f"run {run_id}: rows of {', '.join(lost)} were not kept, so nothing can be explained")
     with open_pair(base, head) as pair:
         return _diff(pair)
 

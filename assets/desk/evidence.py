@@ -20,6 +20,7 @@ from assets.desk.text import diff_text
 from assets.views import open_store
 from perf_db.commit import Commit, write_commit
 from perf_db.layout import FACE_NAME, Layout, StoreError
+from perf_db.rows import copy_rows
 
 FORMAT = 1
 RAW, DATA, PAGE, PAIR = "raw", "evidence.json", "evidence.md", "pair.json"
@@ -94,12 +95,11 @@ def _copy(side: Recorded, raw: Layout) -> None:
     folder.mkdir(parents=True)
     tables = []
     for stored in side.commit.tables:
-        source = side.file(stored.table)
-        if source is None:
+        if stored.path is None:
             tables.append(stored)
             continue
         target = folder / f"{stored.table}.parquet"
-        shutil.copyfile(source, target)
+        copy_rows(side.root, stored, run_id, target)
         tables.append(replace(stored, path=target.relative_to(raw.root).as_posix()))
     write_commit(raw, Commit(side.run, tuple(tables)))
 

@@ -19,6 +19,7 @@ from assets.views import load_views
 from perf_db.commit import Commit
 from perf_db.face import CONFIG
 from perf_db.layout import Layout
+from perf_db.rows import sql_source
 from perf_db.schema import Table, quoted
 from perf_db.store import Store
 from perf_db.tables import RESULT_TABLES
@@ -56,6 +57,33 @@ class Recorded:
         stored = self.commit.table(table)
         return stored.digest if stored is not None else None
 
+    def lost(self) -> list[str]:
+        """Tables whose rows were not kept."""
+        return [t.table for t in self.commit.tables if not t.kept]
+
+
+def same_table(base: Recorded, head: Recorded, name: str) -> bool:
+    """Whether the table holds the same rows on both sides, by digest.
+
+    Where releases declare it differently, the columns decide that both wrote.
+    """
+    b, h = base.commit.table(name), head.commit.table(name)
+    if b is None or h is None or b.digest == h.digest:
+        return True
+    if base.run["schema_digest"] == head.run["schema_digest"]:
+        return False
+    common = b.digests.keys() & h.digests.keys()
+    return b.n_rows == h.n_rows and all(b.digests[c] == h.digests[c] for c in common)
+
+
+def same_rows(base: Recorded, head: Recorded) -> bool:
+    """Whether both runs hold the same rows in all tables, as far as both releases write the same columns."""
+    if base.run["result_digest"] == head.run["result_digest"]:
+        return True
+    if base.run["schema_digest"] == head.run["schema_digest"]:
+        return False
+    return all(same_table(base, head, name) for name in RESULT_TABLES)
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -83,7 +111,7 @@ class Pair:
 
     def same(self, table: str) -> bool:
         """Whether the table holds the same rows on both sides, by its digest."""
-        return self.base.digest(table) == self.head.digest(table)
+        return same_table(self.base, self.head, table)
 
 
 @contextmanager
@@ -95,7 +123,7 @@ def open_pair(base: Recorded, head: Recorded) -> Iterator[Pair]:
         for name, side in zip(SIDES, (base, head), strict=True):
             con.execute(f"CREATE SCHEMA {name}")
             for table in RESULT_TABLES.values():
-                con.execute(f"CREATE VIEW {name}.{table.name} AS {_rows_of(side, table)}")
+                con.execute(f"CREATE VIEW {name}.{table.name} AS {rows_query(side, table)}")
         matched_by = match_requests(con, base.run, head.run)
         if matched_by != "request_id":
             for table in RESULT_TABLES.values():
@@ -110,11 +138,11 @@ def open_pair(base: Recorded, head: Recorded) -> Iterator[Pair]:
         yield Pair(base, head, con, matched_by)
 
 
-def _rows_of(side: Recorded, table: Table) -> str:
+def rows_query(side: Recorded, table: Table) -> str:
     """SELECT over one run's rows of a table, in declared columns whatever release wrote them."""
     ids = f"{quoted(side.run['run_id'])} AS run_id, {quoted(side.run['replay_id'])} AS replay_id"
-    stored, path = side.commit.table(table.name), side.file(table.name)
-    if stored is None or path is None:
+    stored = side.commit.table(table.name)
+    if stored is None or stored.path is None:
         nothing = ", ".join(f"NULL::{c.dtype.value} AS {c.name}" for c in table.columns)
         return f"SELECT {ids}, {nothing} WHERE false"
     columns = [
@@ -122,7 +150,8 @@ def _rows_of(side: Recorded, table: Table) -> str:
         else f"{c.name if c.name in stored.columns else 'NULL'}::{c.dtype.value} AS {c.name}"
         for c in table.columns
     ]  # fmt: skip
-    return f"SELECT {ids}, {', '.join(columns)} FROM read_parquet({quoted(str(path))})"
+    source = sql_source(side.root, stored, side.run["run_id"])
+    return f"SELECT {ids}, {', '.join(columns)} FROM {source}"
 
 
 def _renamed(side: Recorded, table: Table) -> str:
@@ -131,5 +160,5 @@ def _renamed(side: Recorded, table: Table) -> str:
     join = " LEFT JOIN memory.main.head_ids a ON a.own_id = t.asker_id" if asker else ""
     return (
         f"SELECT t.* EXCLUDE (request_id{', asker_id' if asker else ''}), m.id AS request_id{asker} "
-        f"FROM ({_rows_of(side, table)}) t JOIN memory.main.head_ids m ON m.own_id = t.request_id{join}"
+        f"FROM ({rows_query(side, table)}) t JOIN memory.main.head_ids m ON m.own_id = t.request_id{join}"
     )

@@ -52,7 +52,8 @@ PASS_ROWS = (
 def diff_text(diff: Diff, *, everything: bool = False) -> str:
     """The whole page. `everything`: all figures and all windows."""
     if diff.same:
-        return f"same  {_run(diff.base)}  and  {_run(diff.head)}  hold the same rows (digest {_short(diff.base)})"
+        how = "in the columns that both write" if diff.same_in_common else f"digest {_short(diff.base)}"
+        return f"same  {_run(diff.base)}  and  {_run(diff.head)}  hold the same rows ({how})"
     parts = [
         [f"base  {_run(diff.base)}", f"head  {_run(diff.head)}", *_verdict(diff)],
         _inputs(diff),

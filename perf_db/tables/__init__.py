@@ -11,15 +11,20 @@ from perf_db.schema import Column, Table
 from perf_db.tables.admissions import ADMISSIONS
 from perf_db.tables.anomalies import ANOMALIES
 from perf_db.tables.baselines import BASELINES
+from perf_db.tables.cell_ops import CELL_OPS
 from perf_db.tables.chunks import CHUNKS
 from perf_db.tables.evidence import EVIDENCE
 from perf_db.tables.files import FILES
 from perf_db.tables.metrics import METRICS
 from perf_db.tables.passes import PASSES
+from perf_db.tables.perf_anomalies import PERF_ANOMALIES
+from perf_db.tables.perf_repairs import PERF_REPAIRS
+from perf_db.tables.perf_tables import PERF_TABLES
 from perf_db.tables.pressure import PRESSURE
 from perf_db.tables.quarantine import QUARANTINE
 from perf_db.tables.requests import REQUESTS
 from perf_db.tables.runs import REPLAY_ID, RUN_ID, RUNS
+from perf_db.tables.scenarios import SCENARIOS
 from perf_db.tables.spans import SPANS
 from perf_db.tables.traces import TRACES
 
@@ -27,6 +32,7 @@ __all__ = [
     "ADMISSIONS",
     "ANOMALIES",
     "BASELINES",
+    "CELL_OPS",
     "CHUNKS",
     "EVIDENCE",
     "FILES",
@@ -34,12 +40,17 @@ __all__ = [
     "NATIVE_TABLES",
     "NOTE_TABLES",
     "PASSES",
+    "PERFORMANCE_TABLES",
+    "PERF_ANOMALIES",
+    "PERF_REPAIRS",
+    "PERF_TABLES",
     "PRESSURE",
     "QUARANTINE",
     "REQUESTS",
     "RESULT_TABLES",
     "RUNS",
     "RUN_COLUMNS",
+    "SCENARIOS",
     "SPANS",
     "TABLES",
     "TRACES",
@@ -52,10 +63,17 @@ RESULT_TABLES: dict[str, Table] = {
     t.name: t for t in (REQUESTS, SPANS, PASSES, EVIDENCE, PRESSURE, QUARANTINE, ADMISSIONS, CHUNKS, METRICS)
 }
 # Kept inside the DuckDB file: few rows per replay.
-NATIVE_TABLES: dict[str, Table] = {t.name: t for t in (RUNS, FILES, METRICS, ANOMALIES, BASELINES)}
+NATIVE_TABLES: dict[str, Table] = {t.name: t for t in (RUNS, FILES, METRICS, ANOMALIES, BASELINES, SCENARIOS)}
 # Those among them that are written after a run and may be written again: `perf_db.notes`.
-NOTE_TABLES: dict[str, Table] = {t.name: t for t in (ANOMALIES, BASELINES)}
-TABLES: dict[str, Table] = {t.name: t for t in (RUNS, *RESULT_TABLES.values(), FILES, *NOTE_TABLES.values(), TRACES)}
+NOTE_TABLES: dict[str, Table] = {t.name: t for t in (ANOMALIES, BASELINES, SCENARIOS)}
+# What is known of performance data, before any replay.
+PERFORMANCE_TABLES: dict[str, Table] = {t.name: t for t in (PERF_TABLES, PERF_ANOMALIES, PERF_REPAIRS)}
+TABLES: dict[str, Table] = {
+    t.name: t
+    for t in (
+        RUNS, *RESULT_TABLES.values(), CELL_OPS, FILES, *NOTE_TABLES.values(), TRACES, *PERFORMANCE_TABLES.values()
+    )
+}  # fmt: skip
 
 # In front of every result table when rows of several replays are seen together.
 RUN_COLUMNS: tuple[Column, ...] = (RUN_ID, REPLAY_ID)

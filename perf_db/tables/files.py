@@ -12,6 +12,6 @@ FILES = Table(
         Column("n_rows", Dtype.INT64, "rows", "rows; a table without rows has no file"),
         Column("n_bytes", Dtype.INT64, "bytes", "size of the file"),
         Column("digest", Dtype.TEXT, "", "digest of the rows; equal for equal rows whatever file they are in"),
-        Column("path", Dtype.TEXT, "", "the parquet file, absolute; null without rows", nullable=True),
+        Column("path", Dtype.TEXT, "", "the parquet file, absolute; null without rows, or if they were not kept", True),
     ),
 )

@@ -102,4 +102,28 @@ class TableTiming(Section):
         return {"type": "table", "digest": digest(self.arrays())}
 
 
-Timing = Annotated[DefaultTiming | FixedTiming | PolynomialTiming | TableTiming, Field(discriminator="type")]
+class PassCostTiming(Section):
+    """Few constants with a physical meaning each; `tracemill calibrate` fits them to a log."""
+
+    type: Literal["pass_cost"]
+    base_ms: Milliseconds = 0.0
+    weights_ms: Milliseconds = 0.0
+    token_us: Milliseconds = 0.0
+    attention_pair_ns: Milliseconds = 0.0
+    decode_request_us: Milliseconds = 0.0
+    kv_token_ns: Milliseconds = 0.0
+    prefill_pass_ms: Milliseconds = 0.0
+
+    def _constants(self) -> dict[str, float]:
+        return {name: float(value) for name, value in self if name != "type"}
+
+    def spec(self) -> spec.Timing:
+        return spec.PassCostTiming(**self._constants())
+
+    def canonical(self) -> dict[str, Any]:
+        return {"type": "pass_cost", **self._constants()}
+
+
+Timing = Annotated[
+    DefaultTiming | FixedTiming | PolynomialTiming | TableTiming | PassCostTiming, Field(discriminator="type")
+]

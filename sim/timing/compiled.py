@@ -11,10 +11,20 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.jit import inlined, kernel
-from sim.spec import EngineSpec, FixedTiming, FlatTiming, TableTiming
+from sim.spec import EngineSpec, FixedTiming, FlatTiming, PassCostTiming, TableTiming
 from sim.timing.plain import LONGEST_MS
 
-FIXED, POLYNOMIAL, FLAT, TABLE = range(4)
+FIXED, POLYNOMIAL, FLAT, TABLE, PASS_COST = range(5)
+
+COST = (
+    "base_ms",
+    "weights_ms",
+    "token_us",
+    "attention_pair_ns",
+    "decode_request_us",
+    "kv_token_ns",
+    "prefill_pass_ms",
+)
 
 
 class Prices(NamedTuple):
@@ -31,6 +41,7 @@ class Prices(NamedTuple):
     kv_axis: np.ndarray  # float64 (k,)
     context_axis: np.ndarray  # float64 (c,)
     decode_table: np.ndarray  # float64 (k, c)
+    cost: np.ndarray  # float64 (7,): constants of a pass cost, in the order of `COST`
 
 
 def compile_timing(spec: EngineSpec) -> Prices:
@@ -40,10 +51,13 @@ def compile_timing(spec: EngineSpec) -> Prices:
     decode_ratio = spec.speedup_ratio * spec.decode_speedup_ratio or 1.0
     none, prefill_ms, decode_ms, kind = np.zeros(2), 0.0, 0.0, POLYNOMIAL
     axes: tuple[np.ndarray, ...] = (none, none, none, none, np.zeros((2, 2)))
+    cost = np.zeros(len(COST))
     if isinstance(timing, FixedTiming):
         kind, prefill_ms, decode_ms = FIXED, timing.prefill_ms, timing.decode_ms
     elif isinstance(timing, FlatTiming):
         kind, prefill_ms = FLAT, timing.pass_ms
+    elif isinstance(timing, PassCostTiming):
+        kind, cost = PASS_COST, np.array([getattr(timing, name) for name in COST], np.float64)
     elif isinstance(timing, TableTiming):
         kind = TABLE
         tables = (
@@ -63,6 +77,7 @@ def compile_timing(spec: EngineSpec) -> Prices:
         float(decode_ratio),
         spec.blocks * spec.block_tokens,
         *axes,
+        cost,
     )
 
 
@@ -107,11 +122,28 @@ def _scaled_ns(ms, ratio):
 
 
 @inlined
+def _pass_cost(c, n_prefill, prefill_tokens, prefill_kv, n_decode, decode_kv):
+    if n_prefill == 0 and n_decode == 0:
+        return 0.0, 0.0
+    w, x = c[1], c[2] * 1e-3 * float(prefill_tokens + n_decode)
+    shared = c[0] + math.sqrt(math.sqrt(w * w * (w * w) + x * x * (x * x)))
+    decode = c[4] * 1e-3 * float(n_decode) + c[5] * 1e-6 * float(decode_kv)
+    if n_prefill == 0:
+        return 0.0, shared + decode
+    t = float(prefill_tokens)
+    pairs = t * (float(prefill_kv) + 0.5 * t) / float(n_prefill)
+    return shared + c[6] + c[3] * 1e-6 * pairs, decode
+
+
+@inlined
 def price(m, n_prefill, prefill_tokens, prefill_kv, n_decode, decode_kv):
     """Returns (prefill ns, decode ns, prefill cell, decode cell); a refused duration is -1."""
     a, b, i, j = 0.0, 0.0, -1, -1
     if m.kind == FLAT:
         return _scaled_ns(m.prefill_ms, m.prefill_ratio), 0, -1, -1
+    if m.kind == PASS_COST:
+        a, b = _pass_cost(m.cost, n_prefill, prefill_tokens, prefill_kv, n_decode, decode_kv)
+        return _scaled_ns(a, m.prefill_ratio), _scaled_ns(b, m.decode_ratio), -1, -1
     if n_prefill > 0:
         if m.kind == FIXED:
             a = m.prefill_ms

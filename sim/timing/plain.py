@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from sim.errors import TimingError
-from sim.spec import EngineSpec, TableTiming
+from sim.spec import EngineSpec, PassCostTiming, TableTiming
 
 NS_PER_S = 1_000_000_000
 LONGEST_MS = 9e9  # a hundred days
@@ -85,6 +85,24 @@ def segment(knots: list[float], x: float) -> int:
     return min(max(bisect_right(knots, x) - 1, 0), len(knots) - 2)
 
 
+def pass_cost(timing: PassCostTiming, work: Work) -> tuple[float, float]:
+    """Milliseconds of a pass: (with the prefill, with the decode).
+
+    What both phases share (base, weights, arithmetic) is the prefill's where there is one.
+    """
+    if work.n_prefill == 0 and work.n_decode == 0:
+        return 0.0, 0.0
+    w = timing.weights_ms
+    x = timing.token_us * 1e-3 * float(work.prefill_tokens + work.n_decode)
+    shared = timing.base_ms + math.sqrt(math.sqrt(w * w * (w * w) + x * x * (x * x)))
+    decode = timing.decode_request_us * 1e-3 * float(work.n_decode) + timing.kv_token_ns * 1e-6 * float(work.decode_kv)
+    if work.n_prefill == 0:
+        return 0.0, shared + decode
+    t = float(work.prefill_tokens)
+    pairs = t * (float(work.prefill_kv) + 0.5 * t) / float(work.n_prefill)
+    return shared + timing.prefill_pass_ms + timing.attention_pair_ns * 1e-6 * pairs, decode
+
+
 class PlainPricer:
     """Prices passes of one deployment, one lookup at a time."""
 
@@ -104,6 +122,14 @@ class PlainPricer:
         prefill_ms, decode_ms, prefill_cell, decode_cell = 0.0, 0.0, -1, -1
         if self.timing.kind == "flat":
             return Price(scaled_ns(self.timing.pass_ms, self.prefill_ratio, phase="whole", where=work), 0, -1, -1)
+        if isinstance(self.timing, PassCostTiming):
+            prefill_ms, decode_ms = pass_cost(self.timing, work)
+            return Price(
+                scaled_ns(prefill_ms, self.prefill_ratio, phase="prefill", where=work),
+                scaled_ns(decode_ms, self.decode_ratio, phase="decode", where=work),
+                -1,
+                -1,
+            )
         if work.n_prefill > 0:
             prefill_ms, prefill_cell = self._prefill(work)
             # A finite negative estimate of a prefill is floored (rule 1.2); of a decode it is an error.

@@ -112,6 +112,6 @@ def test_the_schema_digest_sees_types_but_not_wording(monkeypatch):
 
 def test_run_columns_lead_no_result_table():
     names = {c.name for c in RUN_COLUMNS}
-    about_runs = {"runs", "files", "anomalies", "baselines"}
+    about_runs = {"runs", "files", "anomalies", "baselines", "scenarios"}
     assert not any(names & set(t.column_names) for t in TABLES.values() if t.name not in about_runs)
     assert "hash_ids" in TRACES.column_names

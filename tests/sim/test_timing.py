@@ -17,7 +17,7 @@ from sim.errors import TimingError
 from sim.inputs import Workload
 from sim.jit import entry
 from sim.result import MemorySink
-from sim.spec import EngineSpec, FixedTiming, FlatTiming, PolynomialTiming, TableTiming, Timing
+from sim.spec import EngineSpec, FixedTiming, FlatTiming, PassCostTiming, PolynomialTiming, TableTiming, Timing
 from sim.timing.compiled import compile_timing, price
 from sim.timing.plain import PlainPricer, Work, nearest_ns, scaled_ns
 from tests.sim.answers import ask, difference
@@ -37,7 +37,9 @@ def random_timing(rng: random.Random) -> Timing:
         drawn = [rng.choice([rng.uniform(0, 40), rng.uniform(0, 1e-3), 7.5]) for _ in range(math.prod(shape))]
         return np.array(drawn).reshape(shape)
 
-    kind = rng.choice(["fixed", "flat", "polynomial", "table", "table", "table"])
+    kind = rng.choice(["fixed", "flat", "polynomial", "pass_cost", "table", "table", "table"])
+    if kind == "pass_cost":
+        return PassCostTiming(*(rng.choice([0.0, rng.uniform(0, 60), rng.uniform(0, 1e-3)]) for _ in range(7)))
     if kind == "fixed":
         return FixedTiming(rng.uniform(0, 90), rng.uniform(0, 9))
     if kind == "flat":

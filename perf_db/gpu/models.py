@@ -1,0 +1,155 @@
+"""Facts of a checkpoint, from its configuration file: the symbols of the architecture files, and its precisions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perf_db.gpu.errors import PerfDataError
+from perf_db.gpu.names import unknown
+from perf_db.gpu.source import PerfRoot
+
+_SUFFIX = "_config.json"
+_QUANT_SUFFIX = "_hf_quant_config.json"
+
+# symbol -> names that configurations use for it, first that is there wins; `required` ones have no default
+_SYMBOLS: dict[str, tuple[str, ...]] = {
+    "L": ("num_hidden_layers",),
+    "h": ("hidden_size",),
+    "H": ("num_attention_heads",),
+    "G": ("num_key_value_heads", "num_attention_heads"),
+    "d": ("head_dim", "attention_head_dim"),
+    "F": ("intermediate_size",),
+    "V": ("vocab_size",),
+    "E": ("n_routed_experts", "num_experts", "num_local_experts"),
+    "K": ("num_experts_per_tok", "num_experts_per_token", "experts_per_token"),
+    "f": ("moe_intermediate_size", "intermediate_size"),
+    "shared": ("n_shared_experts", "num_shared_experts"),
+    "fs": ("shared_expert_intermediate_size",),
+    "q_lora": ("q_lora_rank",),
+    "kv_lora": ("kv_lora_rank",),
+    "rope": ("qk_rope_head_dim",),
+    "nope": ("qk_nope_head_dim",),
+    "v_dim": ("v_head_dim",),
+    "topk_index": ("index_topk",),
+    "window": ("sliding_window",),
+    "lin_k_heads": ("linear_num_key_heads",),
+    "lin_v_heads": ("linear_num_value_heads",),
+    "lin_k_dim": ("linear_key_head_dim",),
+    "lin_v_dim": ("linear_value_head_dim",),
+    "lin_conv": ("linear_conv_kernel_dim",),
+}
+_REQUIRED = ("L", "h", "H", "V")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One checkpoint.
+
+    Attributes:
+        name: `Qwen/Qwen3-32B`.
+        classes: the `architectures` of its configuration.
+        symbols: L layers, h hidden, H query heads, G KV heads, d head size, F dense FFN width, V vocabulary, E experts,
+            K active experts, f expert width, ... ; 0 where the model has no such thing.
+        precisions: what the checkpoint says about `gemm`, `moe`, `kv_cache`; empty where it says nothing.
+        file: configuration file, relative to the root.
+        max_length: positions the model was made for.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    symbols: Mapping[str, Any]
+    precisions: Mapping[str, str]
+    file: str
+    max_length: int
+
+
+def models(root: PerfRoot) -> list[str]:
+    """Names of all checkpoints with a configuration file."""
+    names = (p.name for p in root.model_configs.glob(f"*{_SUFFIX}") if not p.name.endswith(_QUANT_SUFFIX))
+    return sorted(name.removesuffix(_SUFFIX).replace("--", "/", 1) for name in names)
+
+
+def load_model(root: PerfRoot, name: str) -> Model:
+    """Read a checkpoint's configuration.
+
+    Raises:
+        PerfDataError: `unknown_model`; `bad_file` when the configuration is no JSON or lacks a field every model has.
+    """
+    path = root.model_configs / f"{name.replace('/', '--', 1)}{_SUFFIX}"
+    if "/" in name.replace("/", "", 1) or not path.is_file():
+        raise PerfDataError("unknown_model", unknown("model", name, models(root), "`tracemill perf list` shows all"))
+    label = root.relative(path)
+    config = _json(path, label)
+    text = config.get("text_config") or config.get("llm_config") or config
+    text = {**config, **text} if text is not config else config
+    symbols: dict[str, Any] = {}
+    for symbol, names in _SYMBOLS.items():
+        value = next((text[key] for key in names if text.get(key) is not None), 0)
+        symbols[symbol] = value[0] if isinstance(value, list) and value else value
+    absent = [f"{s} ({' or '.join(_SYMBOLS[s])})" for s in _REQUIRED if not symbols[s]]
+    if absent:
+        raise PerfDataError("bad_file", f"{label}: no {', no '.join(absent)}")
+    symbols["d"] = symbols["d"] or symbols["h"] // symbols["H"]
+    symbols["qk_norm"] = _has_qk_norm(text, tuple(config.get("architectures") or ()))
+    symbols["gate"] = bool(text.get("attn_output_gate", False))
+    kinds = Counter(text.get("layer_types") or ())
+    symbols["L_full"] = kinds.get("full_attention", 0)
+    symbols["L_window"] = kinds.get("sliding_attention", 0)
+    symbols["L_linear"] = kinds.get("linear_attention", 0)
+    quantisation = path.with_name(path.name.removesuffix(_SUFFIX) + _QUANT_SUFFIX)
+    return Model(
+        name=name,
+        classes=tuple(config.get("architectures") or ()),
+        symbols=symbols,
+        precisions=_precisions(text, _json(quantisation, root.relative(quantisation)) if quantisation.is_file() else {}),
+        file=label,
+        max_length=int(text.get("max_position_embeddings") or 0),
+    )
+
+
+def _json(path: Path, label: str) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except ValueError as error:
+        raise PerfDataError("bad_file", f"{label}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise PerfDataError("bad_file", f"{label}: not a JSON object")
+    return value
+
+
+def _has_qk_norm(text: Mapping[str, Any], classes: tuple[str, ...]) -> bool:
+    # Qwen3 normalises queries and keys in every checkpoint and has no field for it.
+    return bool(text.get("use_qk_norm")) or any(name.startswith("Qwen3") for name in classes)
+
+
+def _precisions(text: Mapping[str, Any], quantisation: Mapping[str, Any]) -> dict[str, str]:
+    """Precisions that the checkpoint was stored in.
+
+    Sources, in this order: the quantisation file beside the configuration (`quant_algo`, `kv_cache_quant_algo`), else
+    `quantization_config` of the configuration. mxfp4 checkpoints quantise the experts only.
+    """
+    stated = quantisation.get("quantization") or {}
+    algorithm = str(stated.get("quant_algo") or "").upper()
+    own = text.get("quantization_config") or {}
+    method = str(own.get("quant_method") or "").lower()
+    found: dict[str, str] = {}
+    if algorithm in ("NVFP4", "FP8", "MIXED_PRECISION"):
+        kind = "nvfp4" if algorithm in ("NVFP4", "MIXED_PRECISION") else "fp8_static"
+        found = {"gemm": kind, "moe": "nvfp4" if kind == "nvfp4" else "fp8"}
+    elif method == "fp8":
+        kind = "fp8_block" if own.get("weight_block_size") else "fp8"
+        found = {"gemm": kind, "moe": kind}
+    elif method == "mxfp4":
+        found = {"moe": "w4a16_mxfp4"}
+    elif method == "compressed-tensors":
+        weights = next(iter((own.get("config_groups") or {}).values()), {}).get("weights") or {}
+        if weights.get("num_bits") == 4 and weights.get("type") == "int":
+            found = {"moe": "int4_wo"}
+    if str(stated.get("kv_cache_quant_algo") or "").upper() == "FP8":
+        found["kv_cache"] = "fp8"
+    return found

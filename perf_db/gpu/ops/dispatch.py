@@ -1,0 +1,75 @@
+"""How tokens reach the experts' ranks and come back.
+
+Before the experts (`pre`) and after them, by backend, with x tokens of `hidden` h on this rank, T tensor parallel, D
+attention data parallel and R = Et Ee ranks that share the experts:
+
+* vLLM: T > 1: an all-reduce of h x over R (the one before stands for the reduction of attention's output); D > 1: also an
+  all-gather before, a reduce-scatter after, of h x D over R.
+* SGLang: T > 1 and D > 1: a reduce-scatter of h x over T and an all-gather of h x D over R, mirrored after; T > 1 alone: an
+  all-reduce; D > 1 alone: an all-gather, a reduce-scatter after.
+* TensorRT-LLM: on compute capability 10 with D > 1: an all-gather in the experts' precision, a reduce-scatter after;
+  else as vLLM with one of the two.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perf_db.gpu import quant
+from perf_db.gpu.ops.base import Floats, Operator, Phase, Shape, Share, Tables
+from perf_db.gpu.ops.collectives import Collective
+
+Step = tuple[Collective, float]  # elements per token of this rank
+
+
+class Dispatch(Operator):
+    """The collectives on one side of the experts."""
+
+    kind = "dispatch"
+
+    def __init__(self, name: str, scale: float, steps: list[Step]) -> None:
+        super().__init__(name, scale)
+        self.steps = steps
+        links = [collective.link for collective, _ in steps if collective.link]
+        self.link = "inter_node" if "inter_node" in links else (links[0] if links else None)
+
+    def ms(self, tokens: Floats) -> Floats:
+        return sum((collective(size * tokens) for collective, size in self.steps), np.zeros(tokens.shape))
+
+    def explain(self, tokens: float) -> list[Share]:
+        at = np.array([tokens])
+        costs = [float(collective(size * at)[0]) for collective, size in self.steps]
+        total = sum(costs) or 1.0
+        return [
+            (label, share * cost / total)
+            for (collective, size), cost in zip(self.steps, costs)
+            for label, share in collective.explain(size * tokens)
+        ]
+
+
+def steps(hidden: float, before: bool, moe: str, tables: Tables) -> list[Step]:
+    """Collectives of one side, in order."""
+    d = tables.deployment
+    ranks = d.moe_tp * d.moe_ep
+    gather = ("all_gather" if before else "reduce_scatter", ranks, hidden * d.dp)
+    reduce = ("custom_all_reduce", ranks, hidden)
+    planned: list[tuple[str, int, float]] = []
+    if d.backend == "vllm":
+        planned = ([reduce] if d.tp > 1 else []) + ([gather] if d.dp > 1 else [])
+    elif d.backend == "sglang" and d.tp > 1 and d.dp > 1:
+        inner = ("reduce_scatter" if before else "all_gather", d.tp, hidden)
+        planned = [inner, gather] if before else [gather, inner]
+    elif d.backend == "trtllm" and d.dp > 1 and tables.hardware.sm // 10 == 10 and before:
+        # The tokens travel in the experts' precision.
+        shrunk = quant.precision(moe, quant.GEMM, "expert").bytes / quant.MESSAGE_BYTES["half"]
+        planned = [("all_gather", ranks, hidden * d.dp * shrunk)]
+    elif d.dp > 1:
+        planned = [gather]
+    elif d.tp > 1:
+        planned = [reduce]
+    return [(Collective(operation, over, tables), size) for operation, over, size in planned if over > 1]
+
+
+def build(name: str, scale: float, shape: Shape, tables: Tables, phase: Phase) -> Operator:
+    """From `{kind: dispatch, hidden: ..., before: true | false, quant: moe}`."""
+    return Dispatch(name, scale, steps(float(shape["hidden"]), bool(shape["before"]), shape["quant"], tables))
