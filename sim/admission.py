@@ -11,9 +11,15 @@ from sim.result import EXCEEDS_POOL, KIND_NEW, KIND_RESUMED, PROMPT_AT_LIMIT
 
 
 @kernel
-def _reject(st, k, slot, r, reason):
+def reject(st, k, slot, r, reason):
+    """A waiting request that can never run leaves the queue; the end of the pass says so."""
+    drop_waiting(st, k, r, st.q[r, S.N_PREEMPTED] > 0)
+    note_rejected(st, k, slot, r, reason)
+
+
+@kernel
+def note_rejected(st, k, slot, r, reason):
     q, b = st.q, st.b
-    drop_waiting(st, k, r, q[r, S.N_PREEMPTED] > 0)
     q[r, S.REASON] = reason
     q[r, S.QNEXT] = -1
     tail = b[k, slot, S.B_REJ_TAIL]
@@ -34,7 +40,7 @@ def admit(cfg, inp, st, k, slot, budget, n, throttled):
         r = rank[k, S.WAIT_HEAD]
         prompt, again = q[r, S.PROMPT], q[r, S.N_PREEMPTED] > 0
         if not cfg.vllm and cfg.limit > 0 and prompt >= cfg.limit:
-            _reject(st, k, slot, r, PROMPT_AT_LIMIT)
+            reject(st, k, slot, r, PROMPT_AT_LIMIT)
             continue
         if cfg.gated and q[r, S.GATE] > rank[k, S.NEXT_PASS]:
             break
@@ -42,7 +48,7 @@ def admit(cfg, inp, st, k, slot, budget, n, throttled):
         whole = cdiv(known, cfg.bs)
         least = cdiv(prompt + q[r, S.OUTPUT], cfg.bs) if cfg.trtllm else whole  # TensorRT-LLM looks at it to its end
         if not cfg.vllm and not again and least > cfg.blocks:
-            _reject(st, k, slot, r, EXCEEDS_POOL)
+            reject(st, k, slot, r, EXCEEDS_POOL)
             continue
         room = available(st, k)
         hit, used = 0, 0

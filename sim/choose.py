@@ -11,8 +11,8 @@ from sim.settle import settle
 
 
 @inlined
-def choose(cfg, inp, st, prices, k, slot, now, wave):
-    """Choose what rank k computes next, into batch `slot`. Returns a status; the batch is empty if B_HAS_ITEMS is 0."""
+def begin_choice(cfg, st, k, slot, now):
+    """Empty batch `slot` for a choice at `now`."""
     rank, b = st.r, st.b
     rank[k, S.ENDED] = 0
     rank[k, S.CHOICES] += 1
@@ -29,6 +29,13 @@ def choose(cfg, inp, st, prices, k, slot, now, wave):
         while head >= 0:
             st.q[head, S.GATE] = min(st.q[head, S.GATE], rank[k, S.NEXT_PASS])
             head = st.q[head, S.QNEXT]
+
+
+@inlined
+def choose(cfg, inp, st, prices, k, slot, now, wave):
+    """Choose what rank k computes next, into batch `slot`. Returns a status; the batch is empty if B_HAS_ITEMS is 0."""
+    rank, b = st.r, st.b
+    begin_choice(cfg, st, k, slot, now)
     throttled = (
         cfg.dp > 1
         and cfg.interval > 1

@@ -14,13 +14,17 @@ class PassClock:
     """Collects the ends of passes per rank, and derives token times from spans.
 
     A token made `i` passes into a span became visible when pass `first_pass + i` of its rank ended. A pass in which `w`
-    requests made a token, as they did in the pass before, adds its gap `w` times to the inter-token latencies.
+    requests made a token, as they did in the pass before, adds its gap `w` times to the inter-token latencies. Tokens
+    that one request makes in one pass become visible together: all but the first of them add a gap of 0.
 
     Nobody knows beforehand which ranks will be busy, so all ranks take pages from one pool.
     """
 
     def __init__(self, ranks: int, requests: int, *, keep_spans: bool) -> None:
         self._ends, self._weights = np.zeros(_PAGE, np.int64), np.zeros(_PAGE, np.int64)
+        self._bursts: list[Columns] = []
+        self._together: list[tuple[np.ndarray, np.ndarray]] = []  # tokens made right behind another, pass end
+        self._keep_spans = keep_spans
         self._pages = np.zeros((ranks, 1), np.int64)  # pool page of every page of a rank
         self._known = np.zeros(ranks, np.int64)
         self._n_pages = 0
@@ -44,6 +48,10 @@ class PassClock:
             place = self._place(rank, number)
         self._ends[place], self._weights[place] = rows["end_ns"], rows["n_continuing"]
         self._known += np.bincount(rank, minlength=len(self._known))
+        if "n_bursts" in rows and rows["n_bursts"] is not rows["n_tokens"]:
+            more = rows["n_tokens"] - rows["n_bursts"]
+            some = np.flatnonzero(more)
+            self._together.append((more[some], rows["end_ns"][some]))
 
     def _open_pages(self, rank: np.ndarray, page: np.ndarray) -> None:
         total = self._n_pages + len(rank)
@@ -68,6 +76,8 @@ class PassClock:
             return
         offset = 1 - rows["first_token_no"]
         holds = (offset >= 0) & (offset < rows["n_tokens"])
+        if "first_burst" in rows:
+            offset = np.minimum(offset, rows["first_burst"] < 2)
         self.second_token_ns[rows["request"][holds]] = self.at(
             rows["rank"][holds], (rows["first_pass"] + offset)[holds]
         )
@@ -77,7 +87,13 @@ class PassClock:
             self._breaks.append((end - self.at(rows["rank"][later], previous_pass[later]), end))
             self._break_requests.append(rows["request"][later])
         if self._spans is not None:
-            self._spans.append({name: rows[name] for name in ("request", "rank", "first_pass", "n_tokens")})
+            passes = rows.get("n_passes", rows["n_tokens"])
+            self._spans.append({name: rows[name] for name in ("request", "rank", "first_pass")} | {"n_passes": passes})
+
+    def bursts(self, rows: Columns) -> None:
+        """Take rows of the bursts table; all their passes must be known."""
+        if self._keep_spans:
+            self._bursts.append({name: rows[name] for name in ("request", "rank", "first_pass", "tokens_packed")})
 
     def at(self, rank: np.ndarray, pass_no: np.ndarray) -> np.ndarray:
         """Ends of passes, ns."""
@@ -88,7 +104,7 @@ class PassClock:
         assert self._spans is not None, "only a stopped replay has unfinished requests"
         last = np.full(len(self.second_token_ns), -1, np.int64)
         for rows in self._spans:
-            np.maximum.at(last, rows["request"], self.at(rows["rank"], rows["first_pass"] + rows["n_tokens"] - 1))
+            np.maximum.at(last, rows["request"], self.at(rows["rank"], rows["first_pass"] + rows["n_passes"] - 1))
         return last[requests]
 
     def gaps(self, unfinished: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -99,9 +115,9 @@ class PassClock:
         """
         if unfinished is not None and self._spans is not None:
             for rows in self._spans:
-                mine = unfinished[rows["request"]] & (rows["n_tokens"] > 1)
+                mine = unfinished[rows["request"]] & (rows["n_passes"] > 1)
                 for k, first, n in zip(
-                    rows["rank"][mine], rows["first_pass"][mine], rows["n_tokens"][mine], strict=True
+                    rows["rank"][mine], rows["first_pass"][mine], rows["n_passes"][mine], strict=True
                 ):
                     self._weights[self._place(int(k), np.arange(first + 1, first + n))] -= 1
         n = int(np.maximum(self._known - 1, 0).sum())
@@ -123,7 +139,30 @@ class PassClock:
         for (gap, end), request in zip(self._breaks, self._break_requests, strict=True):
             keep = slice(None) if unfinished is None else ~unfinished[request]
             parts.append((gap[keep], np.ones(len(gap[keep]), np.int64), end[keep]))
+        parts += self._zero_gaps(unfinished)
         if len(parts) == 1:
             return parts[0]
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         return columns[0], columns[1], columns[2]
+
+    def _zero_gaps(self, unfinished: np.ndarray | None) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """(gap, how often, end ns) between tokens that one request made in one pass."""
+        if not self._together:
+            return []
+        weight, end = (np.concatenate(column) for column in zip(*self._together, strict=True))
+        taken: list[tuple[np.ndarray, np.ndarray]] = []
+        if unfinished is not None:
+            for rows in self._bursts:
+                mine = np.flatnonzero(unfinished[rows["request"]])
+                packed, place = rows["tokens_packed"][mine].copy(), rows["first_pass"][mine].copy()
+                while (packed > 0).any():
+                    more = np.flatnonzero((packed & 15) > 1)
+                    taken.append(((packed[more] & 15) - 1, self.at(rows["rank"][mine][more], place[more])))
+                    packed >>= 4
+                    place += 1
+        weight = np.concatenate([weight, *(-count for count, _ in taken)])
+        end = np.concatenate([end, *(when for _, when in taken)])
+        end, place = np.unique(end, return_inverse=True)
+        weight = np.bincount(place, weight, minlength=len(end)).astype(np.int64)
+        some = weight > 0
+        return [(np.zeros(int(some.sum()), np.int64), weight[some], end[some])]

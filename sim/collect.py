@@ -6,11 +6,16 @@ import time
 
 import numpy as np
 
+import sim.speculation.columns as D
 import sim.state as S
 from sim.clock import PassClock
 from sim.inputs import Workload
-from sim.result import ADMISSIONS, CHUNKS, PASSES, PRESSURE, REQUESTS, SPANS, UNFINISHED, Columns, Sink
+from sim.logs import logged, without_drafts
+from sim.result import COMPLETED, REQUESTS, TABLES, UNFINISHED, Columns, Sink
 from sim.spec import EngineSpec
+from sim.speculation.collect import acceptance
+from sim.speculation.columns import Drafting
+from sim.speculation.tail import close_open_bursts
 from sim.state import State
 from sim.tail import close_open_spans
 from sim.timing.evidence import EvidenceCounter
@@ -36,18 +41,17 @@ _REQUEST_TIMES = {
 }
 
 
-def _logged(columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Columns of a kernel log: the rank index stands for worker and rank in the worker."""
-    return tuple("rank" if name == "worker" else name for name in columns if name != "dp_rank")
-
-
 class Collector:
     """Hands finished rows to the sink and derives what depends on the clock of passes."""
 
-    def __init__(self, spec: EngineSpec, load: Workload, state: State, sink: Sink) -> None:
-        self.spec, self.load, self.state, self.sink = spec, load, state, sink
+    def __init__(
+        self, spec: EngineSpec, load: Workload, state: State, sink: Sink, drafting: Drafting | None = None
+    ) -> None:
+        self.spec, self.load, self.state, self.sink, self.drafting = spec, load, state, sink, drafting
         self.evidence = EvidenceCounter(spec.timing)
-        self.clock = PassClock(spec.ranks, len(load), keep_spans=spec.stop_ns is not None)
+        # Gaps of requests that do not complete are taken out again at the end.
+        self.keep_spans = spec.stop_ns is not None or _may_break_off(spec, load)
+        self.clock = PassClock(spec.ranks, len(load), keep_spans=self.keep_spans)
         self.sink_seconds = 0.0
 
     def drain(self, *, last: bool = False) -> None:
@@ -58,25 +62,37 @@ class Collector:
         """
         st = self.state
         delivered = st.r[:, S.DELIVERED]
-        passes = self._ranked(self._take(st.passes, S.N_PASSES, PASSES), PASSES)
+        passes = self._ranked("passes", self._take("passes", st.passes, S.N_PASSES))
         self.clock.passes(passes, self.spec.dp)
         self.evidence.add(passes)
         self._hand_over("passes", passes)
-        n = int(st.g[S.N_SPANS_LOG])
+        if self.drafting is not None:
+            self._drain_bursts(self.drafting)
+        # Drafting kernels write a row when its passes are over, the others as soon as it is certain.
+        n = int(st.g[S.N_SPANS_LOG]) if self.drafting is None else 0
         in_flight = st.spans[3, :n] + st.spans[4, :n] - 1 > delivered[st.spans[2, :n]]
         if last and in_flight.any():
             self._truncate(in_flight, delivered)
             in_flight = np.zeros(int(st.g[S.N_SPANS_LOG]), bool)
-        spans = self._take(st.spans, S.N_SPANS_LOG, (*SPANS, "previous_pass"), held=in_flight)
+        spans = self._take("spans", st.spans, S.N_SPANS_LOG, held=in_flight)
         self.clock.spans(spans, spans.pop("previous_pass"))
-        self._hand_over("spans", self._ranked(spans, SPANS))
-        n = int(st.g[S.N_CHUNKS_LOG])
+        self._hand_over("spans", self._ranked("spans", spans))
+        n = int(st.g[S.N_CHUNKS_LOG]) if self.drafting is None else 0
         in_flight = st.chunks[2, :n] > delivered[st.chunks[1, :n]]
-        chunks = self._take(st.chunks, S.N_CHUNKS_LOG, CHUNKS, held=in_flight)
-        self._hand_over("chunks", self._ranked(chunks, CHUNKS))
-        admissions = self._take(st.admissions, S.N_ADMISSIONS_LOG, ADMISSIONS)
-        self._hand_over("admissions", self._ranked(admissions, ADMISSIONS))
-        self._hand_over("pressure", self._ranked(self._take(st.pressure, S.N_PRESSURE_LOG, PRESSURE), PRESSURE))
+        for table, log, counter, held in (
+            ("chunks", st.chunks, S.N_CHUNKS_LOG, in_flight),
+            ("admissions", st.admissions, S.N_ADMISSIONS_LOG, None),
+            ("pressure", st.pressure, S.N_PRESSURE_LOG, None),
+        ):
+            self._hand_over(table, self._ranked(table, self._take(table, log, counter, held=held)))
+
+    def _drain_bursts(self, drafting: Drafting) -> None:
+        n = int(drafting.counts[D.N_BURSTS_LOG])
+        drafting.counts[D.N_BURSTS_LOG] = 0
+        names = logged("bursts", drafting=True)
+        bursts = {name: drafting.bursts[i, :n].copy() for i, name in enumerate(names)}
+        self.clock.bursts(bursts)
+        self._hand_over("bursts", self._ranked("bursts", bursts))
 
     def _hand_over(self, table: str, columns: Columns) -> None:
         """Time spent in the sink (writing files, say) is not the engine's."""
@@ -84,24 +100,26 @@ class Collector:
         self.sink.rows(table, columns)
         self.sink_seconds += time.perf_counter() - began
 
-    def _take(self, log: np.ndarray, counter: int, columns: tuple[str, ...], held: np.ndarray | None = None) -> Columns:
+    def _take(self, table: str, log: np.ndarray, counter: int, held: np.ndarray | None = None) -> Columns:
         """Empty a log but for the rows `held` back."""
-        n, names = int(self.state.g[counter]), _logged(columns)
+        drafting = self.drafting is not None
+        n, names = int(self.state.g[counter]), logged(table, drafting=drafting)
         if held is None or not held.any():
             self.state.g[counter] = 0
-            return {name: log[i, :n].copy() for i, name in enumerate(names)}
-        taken = {name: log[i, :n][~held] for i, name in enumerate(names)}
-        rest = log[:, :n][:, held]
-        log[:, : rest.shape[1]] = rest
-        self.state.g[counter] = rest.shape[1]
-        return taken
+            taken = {name: log[i, :n].copy() for i, name in enumerate(names)}
+        else:
+            taken = {name: log[i, :n][~held] for i, name in enumerate(names)}
+            rest = log[:, :n][:, held]
+            log[:, : rest.shape[1]] = rest
+            self.state.g[counter] = rest.shape[1]
+        return taken if drafting else without_drafts(table, taken)
 
-    def _ranked(self, columns: Columns, names: tuple[str, ...]) -> Columns:
+    def _ranked(self, table: str, columns: Columns) -> Columns:
         rank = columns.pop("rank")
         columns["worker"], columns["dp_rank"] = (
             np.divmod(rank, self.spec.dp) if self.spec.dp > 1 else (rank, np.zeros_like(rank))
         )
-        return {name: columns[name] for name in names}
+        return {name: columns[name] for name in TABLES[table]}
 
     def _truncate(self, in_flight: np.ndarray, delivered: np.ndarray) -> None:
         """The replay stopped while the last token of a preempted request was in flight: that token was never made."""
@@ -126,12 +144,18 @@ class Collector:
         st, unfinished = self.state, None
         if stopped:
             for rank in range(self.spec.ranks):
-                close_open_spans(st, rank)
+                if self.drafting is None:
+                    close_open_spans(st, rank)
+                else:
+                    close_open_bursts(st, self.drafting, rank)
                 self.drain(last=True)
-            unfinished = st.q[:, S.STATUS] == UNFINISHED
+        if self.keep_spans:
+            unfinished = st.q[:, S.STATUS] != COMPLETED
         for low in range(0, len(self.load), REQUEST_ROWS):
             self._hand_over("requests", self._requests(low, min(low + REQUEST_ROWS, len(self.load))))
         self._hand_over("evidence", self.evidence.columns())
+        if self.drafting is not None:
+            self._hand_over("acceptance", acceptance(self.drafting))
         return dict(zip(("gap_ns", "gap_weight", "gap_end_ns"), self.clock.gaps(unfinished), strict=True))
 
     def _requests(self, low: int, high: int) -> Columns:
@@ -150,6 +174,14 @@ class Collector:
         values["prompt_tokens"] = np.array(load.prompt_tokens[low:high], np.int64)
         values["requested_tokens"] = np.array(load.output_tokens[low:high], np.int64)
         return {name: values[name] for name in REQUESTS}
+
+
+def _may_break_off(spec: EngineSpec, load: Workload) -> bool:
+    """Whether a request can be refused in the middle of its output: drafts that no pool of this size could hold."""
+    if spec.speculation is None or spec.native_drafts or not len(load):
+        return False
+    longest = int((load.prompt_tokens + spec.outputs(load.prompt_tokens, load.output_tokens)).max())
+    return longest > spec.blocks * spec.block_tokens
 
 
 def _transposed(rows: np.ndarray, places: dict[str, int]) -> Columns:

@@ -12,10 +12,10 @@ from sim.spans import close_span
 
 
 @inlined
-def deliver(cfg, inp, st, k, slot, now, group_pass):
-    """Apply the results of batch `slot` of rank k at `now`."""
-    q, t, batch = st.q, st.t, st.b[k, slot]
-    r = batch[S.B_REJ_HEAD]
+def deliver_rejected(cfg, inp, st, k, slot, now):
+    """Requests that this batch's choice found impossible are told so."""
+    q, t = st.q, st.t
+    r = st.b[k, slot, S.B_REJ_HEAD]
     while r >= 0:
         after = q[r, S.QNEXT]
         q[r, S.STATE] = S.DONE
@@ -24,6 +24,13 @@ def deliver(cfg, inp, st, k, slot, now, group_pass):
         st.g[S.N_DONE] += 1
         request_ended(cfg, inp, st, r, now)
         r = after
+
+
+@inlined
+def deliver(cfg, inp, st, k, slot, now, group_pass):
+    """Apply the results of batch `slot` of rank k at `now`."""
+    q, t, batch = st.q, st.t, st.b[k, slot]
+    deliver_rejected(cfg, inp, st, k, slot, now)
     number = batch[S.B_PASS]
     if number < 0:
         return
@@ -47,7 +54,7 @@ def deliver(cfg, inp, st, k, slot, now, group_pass):
         st.r[k, S.ENDED] = 1
     if batch[S.B_MADE] > 0:
         st.r[k, S.BARREN] = 0
-    _write(cfg, st, k, batch, now, group_pass, completed)
+    write_pass(cfg, st, k, batch, now, group_pass, completed)
 
 
 @kernel
@@ -76,7 +83,7 @@ def _complete(cfg, inp, st, k, r, now):
 
 
 @inlined
-def _write(cfg, st, k, batch, now, group_pass, completed):
+def write_pass(cfg, st, k, batch, now, group_pass, completed):
     row, log = st.g[S.N_PASSES], st.passes
     log[0, row] = k
     log[1, row] = batch[S.B_PASS]

@@ -20,8 +20,9 @@ from sim.loop import run
 from sim.prefix import share
 from sim.result import MemorySink, Outcome, Sink
 from sim.settle import LIVELOCK_CHOICES
-from sim.setup import allocate, config_of, first_turns, inputs_of
+from sim.setup import allocate, config_of, first_turns, inputs_of, log_rows
 from sim.spec import EngineSpec, FlatTiming
+from sim.speculation.setup import drafting_of
 from sim.state import State
 from sim.timing.compiled import compile_timing
 from sim.timing.plain import CLOCK_END_NS, PlainPricer, Work
@@ -49,9 +50,10 @@ def replay(
     # A worker may write this many rows of one kind between two looks at the logs.
     rows = spec.dp * (4 * config.seqs + 8)
     state, prices = allocate(spec, workload, shared, config, rows), compile_timing(spec)
-    collector = Collector(spec, workload, state, sink)
+    drafting = drafting_of(spec, len(workload), config.seqs, log_rows(rows))
+    collector = Collector(spec, workload, state, sink, drafting)
     while True:
-        status = run(config, inputs, state, prices, rows, PATIENCE)
+        status = run(config, inputs, state, drafting, prices, rows, PATIENCE)
         collector.drain()
         if status not in (S.DRAIN, S.PAUSE):
             break

@@ -8,6 +8,9 @@ from sim.deliver import deliver
 from sim.jit import entry, inlined
 from sim.queues import push_waiting
 from sim.source import FAR, heap_pop, heap_push, mark_dirty, next_arrival, release_arrivals
+from sim.speculation.choose import choose_drafting
+from sim.speculation.columns import N_BURSTS_LOG
+from sim.speculation.deliver import deliver_drafting
 from sim.timing.plain import CLOCK_END_NS
 
 
@@ -33,7 +36,7 @@ def _is_empty(st, k, slot):
 
 
 @inlined
-def _fill(cfg, inp, st, prices, k, now, wave):
+def _fill(cfg, inp, st, dr, prices, k, now, wave):
     """Choose until a batch is ready to run, or nothing can be. Returns (status, ready)."""
     rank = st.r
     choices, idle_choices = 0, 0
@@ -57,7 +60,11 @@ def _fill(cfg, inp, st, prices, k, now, wave):
             if rank[k, S.QUEUE_N] > 0:
                 ahead = not _is_empty(st, k, slot)
                 slot ^= 1
-            status = choose(cfg, inp, st, prices, k, slot, now, wave + ahead)
+            # The branch that a replay does not take is not even compiled: `dr` is None in its signature.
+            if dr is None:
+                status = choose(cfg, inp, st, prices, k, slot, now, wave + ahead)
+            else:
+                status = choose_drafting(cfg, inp, st, dr, prices, k, slot, now, wave + ahead)
             if status != S.FINISHED:
                 return status, False
             empty = _is_empty(st, k, slot)
@@ -119,14 +126,14 @@ def _has_work(st, low, high):
 
 
 @inlined
-def _start(cfg, inp, st, prices, worker, now):
+def _start(cfg, inp, st, dr, prices, worker, now):
     """Let every rank of an idle worker choose; begin a group pass if any has something to run."""
     rank, w = st.r, st.w
     low, high = worker * cfg.dp, (worker + 1) * cfg.dp
     end, acting = now, False
     if _has_work(st, low, high):
         for k in range(low, high):
-            status, ready = _fill(cfg, inp, st, prices, k, now, w[worker, S.WAVE])
+            status, ready = _fill(cfg, inp, st, dr, prices, k, now, w[worker, S.WAVE])
             if status != S.FINISHED:
                 return status
             rank[k, S.ACTING] = ready
@@ -148,7 +155,7 @@ def _start(cfg, inp, st, prices, worker, now):
 
 
 @inlined
-def _finish(cfg, inp, st, worker, now):
+def _finish(cfg, inp, st, dr, worker, now):
     """A group pass ends: its results are applied rank by rank."""
     rank, w = st.r, st.w
     w[worker, S.GROUP_END] = -1
@@ -164,17 +171,21 @@ def _finish(cfg, inp, st, worker, now):
             slot = rank[k, S.QUEUE_HEAD]
             rank[k, S.QUEUE_HEAD] = slot ^ 1 if cfg.depth == 2 else 0
             rank[k, S.QUEUE_N] -= 1
-            deliver(cfg, inp, st, k, slot, now, number)
+            if dr is None:
+                deliver(cfg, inp, st, k, slot, now, number)
+            else:
+                deliver_drafting(cfg, inp, st, dr, k, slot, now, number)
     if cfg.interval > 1 and not cfg.vllm and not _has_work(st, worker * cfg.dp, (worker + 1) * cfg.dp):
         w[worker, S.WAVE] = 0  # drained, even if somebody arrives at this very instant
     mark_dirty(st, worker)
 
 
 @entry
-def run(cfg, inp, st, prices, rows, patience):
+def run(cfg, inp, st, dr, prices, rows, patience):
     """Run until a log may overflow, `patience` passes have ended, or the replay is over. Call again to go on.
 
     Args:
+        dr: the drafter's state, or None: another signature, and other machine code.
         rows: most rows one worker may write between two looks at the logs.
         patience: passes after which control returns, for progress and interrupts.
 
@@ -188,23 +199,23 @@ def run(cfg, inp, st, prices, rows, patience):
         while True:
             if g[S.STARTING] == 0:
                 while g[S.N_HEAP] > 0 and heap[0, 0] == now:
-                    if _is_full(st, rows):
+                    if _is_full(st, dr, rows):
                         return S.DRAIN
                     worker = heap[0, 1]
                     heap_pop(heap, g[S.N_HEAP])
                     g[S.N_HEAP] -= 1
-                    _finish(cfg, inp, st, worker, now)
+                    _finish(cfg, inp, st, dr, worker, now)
                 release_arrivals(cfg, inp, st, now)
             # A call that was interrupted among the starts of this instant must not end passes before they are all made.
             g[S.STARTING] = 1
             for i in range(g[S.N_STARTED], g[S.N_DIRTY]):
-                if _is_full(st, rows):
+                if _is_full(st, dr, rows):
                     g[S.N_STARTED] = i
                     return S.DRAIN
                 worker = st.dirty[i]
                 st.w[worker, S.DIRTY] = 0
                 if st.w[worker, S.GROUP_END] < 0:
-                    status = _start(cfg, inp, st, prices, worker, now)
+                    status = _start(cfg, inp, st, dr, prices, worker, now)
                     if status != S.FINISHED:
                         return status
             g[S.STARTING] = g[S.N_STARTED] = g[S.N_DIRTY] = 0
@@ -228,8 +239,11 @@ def run(cfg, inp, st, prices, rows, patience):
 
 
 @inlined
-def _is_full(st, rows):
+def _is_full(st, dr, rows):
     g = st.g
+    if dr is not None:  # noqa: SIM102 - alone, so that it is decided when compiling
+        if dr.counts[N_BURSTS_LOG] + rows > dr.bursts.shape[1]:
+            return True
     return (
         g[S.N_PASSES] + rows > st.passes.shape[1]
         or g[S.N_SPANS_LOG] + rows > st.spans.shape[1]

@@ -26,16 +26,25 @@ def _write_chunk(st, k, number, i, part):
 
 
 @inlined
+def count_preemptions(st, k, slot):
+    """Add up what choices threw out since the last pass. True if too many of them made nothing."""
+    rank, own = st.r, st.b[k, slot, S.B_OWN_PREEMPTED]
+    if own == 0:
+        return False
+    rank[k, S.CARRIED] += own
+    rank[k, S.BARREN] += 1
+    if rank[k, S.BARREN] > LIVELOCK_CHOICES:
+        st.g[S.BLAME_RANK] = k
+        return True
+    return False
+
+
+@inlined
 def settle(cfg, inp, st, prices, k, slot, n, plain):
     """Number, price and describe the choice; requests that reach the end of their sequence begin to decode."""
     q, rank, b, s = st.q, st.r, st.b, st.s
-    own = b[k, slot, S.B_OWN_PREEMPTED]
-    if own > 0:
-        rank[k, S.CARRIED] += own
-        rank[k, S.BARREN] += 1
-        if rank[k, S.BARREN] > LIVELOCK_CHOICES:
-            st.g[S.BLAME_RANK] = k
-            return S.LIVELOCK
+    if count_preemptions(st, k, slot):
+        return S.LIVELOCK
     decoders, number = rank[k, S.N_DECODE], rank[k, S.NEXT_PASS]
     live = decoders > 0
     for i in range(n):
@@ -110,10 +119,26 @@ def settle(cfg, inp, st, prices, k, slot, n, plain):
             leave_decode(cfg, st, k, r)
             q[r, S.STATE] = S.LAST
         r = q[r, S.CNEXT]
-    rank[k, S.NEXT_PASS] = number + 1
-    prefill_ns, decode_ns, prefill_cell, decode_cell = price(prices, np_, tp, kvp, nb, kv)
     row = b[k, slot]
-    row[S.B_PASS] = number
+    row[S.B_TOKENS] = tokens
+    row[S.B_CHUNK] = chunk
+    row[S.B_MADE] = made
+    row[S.B_CONTINUING] = decoders
+    row[S.B_ADMITTED] = admitted
+    row[S.B_NEW_HEAD] = new_head
+    row[S.B_NEW_TAIL] = new_tail
+    row[S.B_ADM_HEAD] = adm_head
+    row[S.B_ADM_TAIL] = adm_tail
+    return describe(cfg, st, prices, k, slot, np_, tp, kvp, nb, kv)
+
+
+@inlined
+def describe(cfg, st, prices, k, slot, np_, tp, kvp, nb, kv):
+    """Number and price a batch that has work, and note how it leaves the rank. Returns a status."""
+    rank, row = st.r, st.b[k, slot]
+    row[S.B_PASS] = rank[k, S.NEXT_PASS]
+    rank[k, S.NEXT_PASS] += 1
+    prefill_ns, decode_ns, prefill_cell, decode_cell = price(prices, np_, tp, kvp, nb, kv)
     row[S.B_PREFILL_NS] = prefill_ns
     row[S.B_DECODE_NS] = decode_ns
     row[S.B_NP] = np_
@@ -121,11 +146,6 @@ def settle(cfg, inp, st, prices, k, slot, n, plain):
     row[S.B_KVP] = kvp
     row[S.B_B] = nb
     row[S.B_KV] = kv
-    row[S.B_TOKENS] = tokens
-    row[S.B_CHUNK] = chunk
-    row[S.B_MADE] = made
-    row[S.B_CONTINUING] = decoders
-    row[S.B_ADMITTED] = admitted
     row[S.B_PREEMPTED] = rank[k, S.CARRIED]
     row[S.B_RUNNING] = rank[k, S.RUN_N]
     row[S.B_WAITING] = rank[k, S.WAIT_N] - rank[k, S.PREEMPTED_N]
@@ -135,10 +155,6 @@ def settle(cfg, inp, st, prices, k, slot, n, plain):
     row[S.B_ACTIVE] = cfg.blocks - rank[k, S.INACTIVE] - rank[k, S.FREE]
     row[S.B_PREFILL_CELL] = prefill_cell
     row[S.B_DECODE_CELL] = decode_cell
-    row[S.B_NEW_HEAD] = new_head
-    row[S.B_NEW_TAIL] = new_tail
-    row[S.B_ADM_HEAD] = adm_head
-    row[S.B_ADM_TAIL] = adm_tail
     row[S.B_HAS_ITEMS] = 1
     rank[k, S.CARRIED] = 0
     if prefill_ns < 0 or decode_ns < 0:

@@ -7,8 +7,9 @@ import numpy as np
 import sim.state as S
 from sim.errors import WorkloadError
 from sim.inputs import Workload
+from sim.logs import logged
 from sim.prefix import Shared
-from sim.result import ADMISSIONS, CHUNKS, PASSES, PRESSURE, UNFINISHED
+from sim.result import UNFINISHED
 from sim.spec import EngineSpec
 from sim.state import Config, Inputs, State
 
@@ -117,13 +118,18 @@ def inputs_of(load: Workload, shared: Shared) -> Inputs:
     return Inputs(arrival, firsts, next_turn, opener, delay, pinned, shared.at, shared.chain)
 
 
+def log_rows(rows: int) -> int:
+    """Capacity of a log to which a worker may write `rows` rows between two looks at it."""
+    return max(LOG_ROWS, 2 * rows) + LOG_PAD
+
+
 def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, rows: int) -> State:
     """Arrays of a fresh replay. Large ones are touched only as far as they are used.
 
     Args:
         rows: rows a worker may write to a log between two looks at it; logs hold at least twice that.
     """
-    rows = max(LOG_ROWS, 2 * rows) + LOG_PAD
+    rows = log_rows(rows)
     # Rows of passes in flight, two batches a rank, stay in their logs when these are emptied.
     kept = 2 * spec.ranks * config.seqs
     n, ranks = len(load), spec.ranks
@@ -159,6 +165,10 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, r
     for column in (0, 1):
         nd[:ranks, column] = np.arange(ranks)  # a sentinel is its own neighbour
     buckets = config.mask + 1
+
+    def log(table: str, rows: int) -> np.ndarray:
+        return np.empty((len(logged(table, drafting=spec.speculation is not None)), rows), np.int64)
+
     sessions = n if load.session is not None else 1
     return State(
         q=q,
@@ -176,11 +186,11 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, r
         heap=np.zeros((spec.workers + 1, 2), np.int64),
         turns=np.zeros((sessions + 1, 2), np.int64),
         dirty=np.zeros(spec.workers + 1, np.int32),
-        passes=np.empty((len(PASSES) - 1, rows), np.int64),
-        spans=np.empty((7, rows + kept), np.int64),
-        admissions=np.empty((len(ADMISSIONS) - 1, rows), np.int64),
-        chunks=np.empty((len(CHUNKS) - 1, rows + kept), np.int64),
-        pressure=np.empty((len(PRESSURE) - 1, rows), np.int64),
+        passes=log("passes", rows),
+        spans=log("spans", rows + kept),
+        admissions=log("admissions", rows),
+        chunks=log("chunks", rows + kept),
+        pressure=log("pressure", rows),
     )
 
 

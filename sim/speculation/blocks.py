@@ -1,0 +1,33 @@
+"""Blocks of requests whose computed tokens do not follow from the pass number: counted one by one."""
+
+from __future__ import annotations
+
+import sim.speculation.columns as D
+import sim.state as S
+from sim.items import cdiv
+from sim.jit import inlined, kernel
+from sim.kv.pool import close_shared, take
+
+
+@inlined
+def blocks_for(cfg, dr, computed):
+    """Blocks held while `computed` tokens are computed; a drafter with a model of its own wants slots ahead (8.3)."""
+    return cdiv(min(computed + dr.lookahead, max(dr.longest, computed)), cfg.bs)
+
+
+@inlined
+def give(cfg, st, dr, k, r, count):
+    """Hand `count` blocks to a running request; they must be available."""
+    take(st, k, count)
+    dr.d[r, D.BLOCKS] += count
+    if cfg.trtllm:
+        st.r[k, S.PROMISED] -= count
+
+
+@kernel
+def hash_upto(cfg, inp, st, dr, r, tokens):
+    """Hash the full blocks among the leading `tokens` of r (5.6)."""
+    blocks = tokens // cfg.bs
+    if cfg.caching and blocks > dr.d[r, D.HASHED]:
+        close_shared(inp, st, r, blocks)
+        dr.d[r, D.HASHED] = blocks

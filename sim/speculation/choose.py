@@ -1,0 +1,50 @@
+"""One scheduling choice of one rank where drafts are about (sections 4 and 8)."""
+
+from __future__ import annotations
+
+import sim.speculation.columns as D
+import sim.state as S
+from sim.choose import begin_choice
+from sim.jit import kernel
+from sim.speculation.admission import admit_drafting
+from sim.speculation.reserve import reserve
+from sim.speculation.running import run_drafting
+from sim.speculation.settle import settle_drafting
+
+
+@kernel
+def choose_drafting(cfg, inp, st, dr, prices, k, slot, now, wave):
+    """Choose what rank k computes next, into batch `slot`. Returns a status; the batch is empty if B_HAS_ITEMS is 0."""
+    rank, b = st.r, st.b
+    begin_choice(cfg, st, k, slot, now)
+    throttled = (
+        cfg.dp > 1
+        and cfg.interval > 1
+        and wave % cfg.interval != 0
+        and rank[k, S.SATURATED] == 0
+        and _anyone_past_prompt(cfg, st, dr, k)
+    )
+    drafting = rank[k, S.RUN_N] <= dr.batch
+    budget, n, continued = run_drafting(cfg, inp, st, dr, k, slot, now, throttled, drafting)
+    if b[k, slot, S.B_OWN_PREEMPTED] == 0:
+        if rank[k, S.WAIT_N] > 0:
+            pads = dr.native and drafting and n > 0 and not continued
+            n = admit_drafting(cfg, inp, st, dr, k, slot, budget, n, throttled, pads)
+        if not throttled:
+            rank[k, S.SATURATED] = rank[k, S.WAIT_N] > 0
+    if not dr.native:
+        reserve(cfg, inp, st, dr, k, slot, now, n, drafting)
+    dr.n_items[k, slot] = n
+    return settle_drafting(cfg, inp, st, dr, prices, k, slot, n)
+
+
+@kernel
+def _anyone_past_prompt(cfg, st, dr, k):
+    """4.5: is some running request no unfinished prefill?"""
+    q = st.q
+    r = st.r[k, S.RUN_HEAD]
+    while r >= 0:
+        if dr.d[r, D.PREFILLING] == 0 if cfg.vllm else q[r, S.COMPUTED] >= q[r, S.PROMPT]:
+            return True
+        r = q[r, S.QNEXT]
+    return False

@@ -1,0 +1,85 @@
+"""State that only replays with speculative decoding have: which column means what. See `sim.state` for the rest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+# ------------------------------------------------------------ requests: Drafting.d, int64 (n, D_WIDTH)
+(
+    OWED,  # tokens in flight that will be sampled, as far as the scheduler knows: drafts count as accepted
+    READY,  # drafts proposed for its next pass
+    BLOCKS,  # blocks held
+    HASHED,  # leading ones that are hashed
+    EPOCH,  # preemptions so far: results of older passes no longer count for OWED
+    STRETCH,  # raised when a choice leaves it out or preempts it: its next token opens a new span
+    PREFILLING,  # its last scheduling did not reach the end of the sequence
+    ROUND,  # rounds so far; which draw comes next
+    MARK,  # number of the choice that scheduled it
+    ITEM,  # where in that choice's batch
+    SPAN_FIRST,  # pass of the open span's first token
+    SPAN_PASSES,  # 0: no span is open
+    SPAN_TOKENS,
+    SPAN_STRETCH,
+    SPAN_TOKEN_NO,  # ordinal of its first token
+    SPAN_BURST,  # tokens of its first pass
+    PART_PASSES,  # the part of the span that has no row in `bursts` yet
+    PART_TOKENS,
+    PART_MADE,  # four bits per pass
+    PART_DRAFTS,
+    DRAFTS,  # drafts verified
+    ACCEPTED,  # rounds by accepted drafts: six columns
+) = range(22)
+D_WIDTH = ACCEPTED + 6
+
+# ------------------------------------------------------------ batches: Drafting.items, int32 (ranks, 2, cap, I_WIDTH)
+(
+    I_REQUEST,
+    I_TOKENS,
+    I_BEFORE,
+    I_KIND,
+    I_CACHED,
+    I_DRAFTS,  # of its tokens, those beyond the known sequence: drafts, or their padding
+    I_VERIFIED,  # drafts whose verification counts: not the padding; in policy mode those beside its tokens
+    I_ACCEPTED,  # of these
+    I_MOST,  # policy mode: tokens it can make, for which blocks are reserved
+    I_MADE,  # tokens, once delivered
+    I_SAMPLES,
+    I_EPOCH,
+    I_STRETCH,
+    I_LIVE,  # 0: taken back by a preemption of the same choice
+) = range(14)
+I_WIDTH = 14
+
+# ---------------------------------------------------------------- Drafting.counts, int64
+(N_BURSTS_LOG,) = range(1)
+
+# Additional columns of the logs of `sim.state.State`, behind those that every replay has.
+PASS_ROUNDS, PASS_DRAFTS, PASS_ACCEPTED, PASS_BURSTS = range(28, 32)
+SPAN_PASSES_LOG, SPAN_BURST_LOG = 7, 8
+CHUNK_DRAFTS = 8
+PRESSURE_RESERVING = 10
+
+
+class Drafting(NamedTuple):
+    """A replay's drafter and what the engine keeps for it. A replay without speculative decoding has None instead."""
+
+    drafts: int  # K
+    native: int  # drafts are scheduled as tokens
+    lookahead: int  # slots beyond the scheduled tokens
+    cut: int  # blocks that a prefix hit gives up
+    batch: int  # most running requests with drafts
+    trigger: int  # of 2**53: how often the drafter proposes anything
+    evicts: int  # capacity policy max_utilization
+    longest: int  # max_model_len, or beyond any length
+    thresholds: np.ndarray  # int64 (K,), of 2**53
+    keys: np.ndarray  # uint64 (n,): of the requests' acceptance streams
+    trigger_keys: np.ndarray  # uint64 (n,) or (1,)
+    script_at: np.ndarray  # int64 (n + 1,) or (1,): recorded acceptance instead of a drawn one
+    script: np.ndarray  # int64
+    d: np.ndarray
+    items: np.ndarray
+    n_items: np.ndarray  # int64 (ranks, 2)
+    counts: np.ndarray
+    bursts: np.ndarray  # log, int64 (columns, capacity)

@@ -1,0 +1,141 @@
+"""The results of a pass with drafts: accepted tokens become visible, refused ones go back (1.6, 8.3, 8.4)."""
+
+from __future__ import annotations
+
+import sim.speculation.columns as D
+import sim.state as S
+from sim.deliver import deliver_rejected, write_pass
+from sim.items import cdiv
+from sim.jit import inlined, kernel
+from sim.kv.pool import release
+from sim.queues import drop_running, drop_waiting
+from sim.result import COMPLETED, KIND_RUNNING
+from sim.source import request_ended
+from sim.speculation.blocks import hash_upto
+from sim.speculation.spans import add_burst, close_span
+
+
+@kernel
+def deliver_drafting(cfg, inp, st, dr, k, slot, now, group_pass):
+    """Apply the results of batch `slot` of rank k at `now`."""
+    q, d, batch = st.q, dr.d, st.b[k, slot]
+    deliver_rejected(cfg, inp, st, k, slot, now)
+    number = batch[S.B_PASS]
+    if number < 0:
+        return
+    st.r[k, S.DELIVERED] = number
+    completed, made, continuing, chunk = 0, 0, 0, 0
+    rounds, drafts, hits, bursts = 0, 0, 0, 0
+    for i in range(dr.n_items[k, slot]):
+        item = dr.items[k, slot, i]
+        if item[D.I_LIVE] == 0:
+            continue
+        r = item[D.I_REQUEST]
+        part = min(max(0, q[r, S.PROMPT] - item[D.I_BEFORE]), item[D.I_TOKENS])
+        if item[D.I_SAMPLES] and q[r, S.STATE] != S.DONE:
+            running = item[D.I_EPOCH] == d[r, D.EPOCH]
+            taken = _take_tokens(st, dr, r, item, running)
+            if taken > 0:
+                continuing += add_burst(st, dr, r, number, item[D.I_STRETCH], taken, item[D.I_DRAFTS])
+                made += taken
+                bursts += 1
+                if st.t[r, S.FIRST_TOKEN] < 0:
+                    st.t[r, S.FIRST_TOKEN] = now
+                st.t[r, S.LAST_TOKEN] = now
+                if item[D.I_VERIFIED] > 0:
+                    rounds += 1
+                    drafts += item[D.I_VERIFIED]
+                    hits += item[D.I_ACCEPTED]
+                    if dr.native or part == 0:
+                        d[r, D.ACCEPTED + item[D.I_ACCEPTED]] += 1
+                        d[r, D.DRAFTS] += item[D.I_VERIFIED]
+            if running:
+                _give_back(cfg, inp, st, dr, k, r)
+            if q[r, S.RECEIVED] >= q[r, S.OUTPUT]:
+                _complete(cfg, inp, st, dr, k, r, running, now)
+                completed += 1
+        plain = item[D.I_KIND] == KIND_RUNNING and part == 0 and item[D.I_SAMPLES] == 1
+        if not plain or item[D.I_TOKENS] != 1 + item[D.I_DRAFTS] or item[D.I_MADE] == 0:
+            chunk += item[D.I_TOKENS]
+            _write_chunk(st, k, number, item, part)
+    if completed > 0:
+        st.r[k, S.ENDED] = 1
+    if made > 0:
+        st.r[k, S.BARREN] = 0
+    batch[S.B_MADE] = made
+    batch[S.B_CONTINUING] = continuing
+    batch[S.B_CHUNK] = chunk
+    row, log = st.g[S.N_PASSES], st.passes
+    write_pass(cfg, st, k, batch, now, group_pass, completed)
+    log[D.PASS_ROUNDS, row] = rounds
+    log[D.PASS_DRAFTS, row] = drafts
+    log[D.PASS_ACCEPTED, row] = hits
+    log[D.PASS_BURSTS, row] = bursts
+
+
+@inlined
+def _take_tokens(st, dr, r, item, running):
+    """The tokens that an item made join its request; what the scheduler took for granted beyond them goes back."""
+    q, d, taken = st.q, dr.d, 0
+    if q[r, S.OUTPUT] > 0:
+        taken = min(1 + item[D.I_ACCEPTED], q[r, S.OUTPUT] - q[r, S.RECEIVED])
+    if running and dr.native and taken > 0:
+        refused = item[D.I_DRAFTS] - item[D.I_ACCEPTED]
+        q[r, S.COMPUTED] -= refused
+        d[r, D.OWED] -= refused + taken
+    elif running:
+        d[r, D.OWED] -= 1
+    item[D.I_MADE] = taken
+    q[r, S.RECEIVED] += taken
+    return taken
+
+
+@inlined
+def _give_back(cfg, inp, st, dr, k, r):
+    """Hash what is known now; policy mode: return reserved blocks beyond the newest token, whose slot stays (8.4)."""
+    q, d = st.q, dr.d
+    if not dr.native and q[r, S.OUTPUT] > 0:
+        known = q[r, S.PROMPT] + q[r, S.RECEIVED]
+        q[r, S.COMPUTED] = known - 1
+        surplus = d[r, D.BLOCKS] - cdiv(known, cfg.bs)
+        st.r[k, S.FREE] += surplus
+        d[r, D.BLOCKS] -= surplus
+        if cfg.trtllm:
+            st.r[k, S.PROMISED] += surplus
+    if not dr.native or cfg.depth == 2:
+        # Synchronous vLLM hashes when it schedules, and only then.
+        hash_upto(cfg, inp, st, dr, r, q[r, S.COMPUTED] - d[r, D.OWED])
+
+
+@kernel
+def _complete(cfg, inp, st, dr, k, r, running, now):
+    q, d = st.q, dr.d
+    close_span(st, dr, r)
+    if running:
+        drop_running(st, k, r)
+        if cfg.trtllm:
+            st.r[k, S.PROMISED] -= cdiv(q[r, S.PROMPT] + q[r, S.OUTPUT], cfg.bs) - d[r, D.BLOCKS]
+        release(inp, st, r, d[r, D.BLOCKS], d[r, D.HASHED], True)
+    else:
+        drop_waiting(st, k, r, True)  # its last tokens were in flight when it was preempted
+        release(inp, st, r, 0, 0, True)
+    q[r, S.STATE] = S.DONE
+    q[r, S.STATUS] = COMPLETED
+    st.t[r, S.END] = now
+    st.g[S.N_DONE] += 1
+    request_ended(cfg, inp, st, r, now)
+
+
+@inlined
+def _write_chunk(st, k, number, item, part):
+    row, log = st.g[S.N_CHUNKS_LOG], st.chunks
+    log[0, row] = item[D.I_REQUEST]
+    log[1, row] = k
+    log[2, row] = number
+    log[3, row] = item[D.I_TOKENS]
+    log[4, row] = item[D.I_BEFORE]
+    log[5, row] = part
+    log[6, row] = item[D.I_KIND]
+    log[7, row] = item[D.I_CACHED]
+    log[D.CHUNK_DRAFTS, row] = item[D.I_DRAFTS]
+    st.g[S.N_CHUNKS_LOG] = row + 1

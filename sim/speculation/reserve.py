@@ -1,0 +1,74 @@
+"""Policy mode: blocks for all tokens that a pass may make are reserved together before it runs (8.4)."""
+
+from __future__ import annotations
+
+import sim.speculation.columns as D
+import sim.state as S
+from sim.admission import note_rejected
+from sim.items import cdiv
+from sim.jit import kernel
+from sim.kv.pool import available, release
+from sim.queues import drop_running
+from sim.result import LOOKAHEAD_EXCEEDS_POOL
+from sim.speculation.blocks import give
+from sim.speculation.preempt import next_victim, preempt, withdraw
+from sim.speculation.sampling import accepted, propose
+from sim.speculation.spans import close_span
+
+
+@kernel
+def reserve(cfg, inp, st, dr, k, slot, now, n, drafting):
+    """Whoever reaches the end of its sequence verifies a round in this very pass, the completing prefill included."""
+    q, d = st.q, dr.d
+    for i in range(n):
+        item = dr.items[k, slot, i]
+        r = item[D.I_REQUEST]
+        if item[D.I_LIVE] and item[D.I_SAMPLES] and q[r, S.OUTPUT] > 0:
+            item[D.I_VERIFIED] = propose(st, dr, r) if drafting else 0
+            item[D.I_MOST] = min(1 + item[D.I_VERIFIED], q[r, S.OUTPUT] - q[r, S.RECEIVED])
+    while True:
+        wanted, asker, never = 0, -1, -1
+        for i in range(n):
+            r = _ready(st, dr, k, slot, i)
+            if r >= 0:
+                most = cdiv(q[r, S.PROMPT] + q[r, S.RECEIVED] + dr.items[k, slot, i, D.I_MOST], cfg.bs)
+                wanted += most - d[r, D.BLOCKS]
+                asker = r if asker < 0 else asker
+                never = r if never < 0 and most > cfg.blocks else never
+        if wanted <= available(st, k):
+            break
+        if never >= 0:
+            _refuse(cfg, inp, st, dr, k, slot, never)
+            continue
+        victim = next_victim(cfg, st, k)
+        withdraw(st, dr, k, slot, victim)
+        preempt(cfg, inp, st, dr, k, slot, now, victim, asker, 1)
+    for i in range(n):
+        r = _ready(st, dr, k, slot, i)
+        if r < 0:
+            continue
+        item = dr.items[k, slot, i]
+        give(cfg, st, dr, k, r, cdiv(q[r, S.PROMPT] + q[r, S.RECEIVED] + item[D.I_MOST], cfg.bs) - d[r, D.BLOCKS])
+        if item[D.I_VERIFIED] > 0:
+            item[D.I_ACCEPTED] = accepted(dr, r, item[D.I_VERIFIED])
+            d[r, D.ROUND] += 1
+
+
+@kernel
+def _ready(st, dr, k, slot, i):
+    """Request of item i if it is to make tokens in this pass, or -1."""
+    item = dr.items[k, slot, i]
+    ready = item[D.I_LIVE] and item[D.I_SAMPLES] and st.q[item[D.I_REQUEST], S.OUTPUT] > 0
+    return item[D.I_REQUEST] if ready else -1
+
+
+@kernel
+def _refuse(cfg, inp, st, dr, k, slot, r):
+    """What its round may make would not fit into an empty pool."""
+    d = dr.d
+    close_span(st, dr, r)
+    withdraw(st, dr, k, slot, r)
+    drop_running(st, k, r)
+    release(inp, st, r, d[r, D.BLOCKS], d[r, D.HASHED], True)
+    d[r, D.BLOCKS] = 0
+    note_rejected(st, k, slot, r, LOOKAHEAD_EXCEEDS_POOL)

@@ -1,0 +1,48 @@
+"""The compiled twin of `sim.speculation.draws`: the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import sim.speculation.columns as D
+import sim.state as S
+from sim.jit import inlined, kernel
+from sim.speculation.draws import BITS, GOLDEN
+
+_GOLDEN = np.uint64(GOLDEN)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+ALWAYS = 1 << BITS
+_30, _27, _31, _KEPT = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(64 - BITS)
+
+
+@inlined
+def _draw(key, round_no):
+    """A whole number below 2^53; `key` holds seed, stream and request."""
+    z = key + _GOLDEN * np.uint64(round_no + 1)
+    z = (z ^ (z >> _30)) * _FIRST
+    z = (z ^ (z >> _27)) * _SECOND
+    return np.int64((z ^ (z >> _31)) >> _KEPT)
+
+
+@kernel
+def accepted(dr, r, drafts):
+    """How many of `drafts` are accepted in the coming round of r."""
+    round_no, found = dr.d[r, D.ROUND], 0
+    if len(dr.script) > 0:
+        at, end = dr.script_at[r], dr.script_at[r + 1]
+        return min(dr.script[at + round_no % (end - at)], drafts)
+    u = _draw(dr.keys[r], round_no)
+    while found < drafts and u < dr.thresholds[found]:
+        found += 1
+    return found
+
+
+@kernel
+def propose(st, dr, r):
+    """Drafts of r's next round. A round without a trigger is spent at once."""
+    if st.q[r, S.OUTPUT] == 0:
+        return 0
+    if dr.trigger < ALWAYS and _draw(dr.trigger_keys[r], dr.d[r, D.ROUND]) >= dr.trigger:
+        dr.d[r, D.ROUND] += 1
+        return 0
+    return dr.drafts

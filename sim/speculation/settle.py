@@ -1,0 +1,54 @@
+"""A complete choice becomes a pass: numbered, priced, described; drafts are proposed for the next (sections 7, 8.4)."""
+
+from __future__ import annotations
+
+import sim.speculation.columns as D
+import sim.state as S
+from sim.jit import inlined
+from sim.settle import count_preemptions, describe
+from sim.speculation.sampling import propose
+
+
+@inlined
+def settle_drafting(cfg, inp, st, dr, prices, k, slot, n):
+    """Number, price and describe the choice."""
+    q, d = st.q, dr.d
+    if count_preemptions(st, k, slot):
+        return S.LIVELOCK
+    np_, tp, kvp, nb, kv = 0, 0, 0, 0, 0
+    tokens, admitted, live = 0, 0, False
+    adm_head, adm_tail = -1, -1
+    for i in range(n):
+        item = dr.items[k, slot, i]
+        if item[D.I_LIVE] == 0:
+            continue
+        live = True
+        r, count, before, drafts = item[D.I_REQUEST], item[D.I_TOKENS], item[D.I_BEFORE], item[D.I_DRAFTS]
+        part = min(max(0, q[r, S.PROMPT] - before), count)
+        tokens += count
+        if part > 0:
+            np_, tp, kvp = np_ + 1, tp + part, kvp + before
+        if item[D.I_CACHED] >= 0:
+            admitted += 1
+            q[r, S.ANEXT] = -1
+            if adm_tail >= 0:
+                q[adm_tail, S.ANEXT] = r
+            else:
+                adm_head = r
+            adm_tail = r
+        if item[D.I_SAMPLES] == 0:
+            continue
+        # Policy mode: whoever makes tokens in this pass is charged a decode, survivors only.
+        if count - drafts > part or (q[r, S.OUTPUT] > 0 and (count == 0 or not dr.native)):
+            nb, kv = nb + 1, kv + before + count - drafts
+        d[r, D.OWED] += 1 + drafts
+        if dr.native:
+            d[r, D.READY] = propose(st, dr, r)
+    if not live:
+        return S.FINISHED
+    row = st.b[k, slot]
+    row[S.B_TOKENS] = tokens
+    row[S.B_ADMITTED] = admitted
+    row[S.B_ADM_HEAD] = adm_head
+    row[S.B_ADM_TAIL] = adm_tail
+    return describe(cfg, st, prices, k, slot, np_, tp, kvp, nb, kv)

@@ -1,0 +1,60 @@
+"""A drafter as the arrays a kernel runs on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import sim.speculation.columns as D
+from sim.logs import logged
+from sim.spec import EngineSpec
+from sim.speculation.columns import Drafting
+from sim.speculation.draws import ACCEPTANCE, BITS, GOLDEN, TRIGGER, mix
+
+_NO_LIMIT = 2**31 - 1
+
+
+def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int) -> Drafting | None:
+    """The drafter of a deployment, or None.
+
+    Args:
+        seqs: most running requests on a rank.
+        rows: capacity of a log.
+    """
+    speculation = spec.speculation
+    if speculation is None:
+        return None
+    trigger = speculation.trigger_threshold
+    script_at, script = np.zeros(1, np.int64), np.zeros(0, np.int64)
+    if speculation.scripted is not None:
+        script_at = np.cumsum([0, *map(len, speculation.scripted)])
+        script = np.array([accepted for plan in speculation.scripted for accepted in plan], np.int64)
+    d = np.zeros((requests, D.D_WIDTH), np.int64)
+    d[:, D.PREFILLING] = 1
+    return Drafting(
+        drafts=speculation.drafts,
+        native=int(spec.native_drafts),
+        lookahead=spec.lookahead,
+        cut=int(spec.gives_up_a_block),
+        batch=_NO_LIMIT if speculation.max_batch is None else speculation.max_batch,
+        trigger=trigger,
+        evicts=int(spec.capacity_policy == "max_utilization"),
+        longest=spec.max_model_len if spec.native_drafts and spec.max_model_len is not None else _NO_LIMIT,
+        thresholds=np.array(speculation.thresholds, np.int64),
+        keys=_keys(speculation.seed, ACCEPTANCE, requests),
+        trigger_keys=_keys(speculation.seed, TRIGGER, requests if trigger < 1 << BITS else 1),
+        script_at=script_at,
+        script=script,
+        d=d,
+        items=np.zeros((spec.ranks, 2, 2 * seqs + 8, D.I_WIDTH), np.int32),
+        n_items=np.zeros((spec.ranks, 2), np.int64),
+        counts=np.zeros(1, np.int64),
+        bursts=np.empty((len(logged("bursts", drafting=True)), rows), np.int64),
+    )
+
+
+def _keys(seed: int, stream: int, requests: int) -> np.ndarray:
+    """Of each request's stream: all of `draws.draw` but the round."""
+    z = np.uint64(mix(seed + GOLDEN * (stream + 1))) + np.uint64(GOLDEN) * np.arange(1, requests + 1, dtype=np.uint64)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))

@@ -1,0 +1,74 @@
+"""Spans of requests that make several tokens in a pass, and how many in which."""
+
+from __future__ import annotations
+
+import sim.speculation.columns as D
+import sim.state as S
+from sim.jit import kernel
+from sim.result import BURST_PASSES
+
+
+@kernel
+def add_burst(st, dr, r, number, stretch, made, drafts):
+    """Request r made tokens in pass `number`. Returns whether the pass before made some as well, in the same span."""
+    d = dr.d
+    goes_on = d[r, D.SPAN_PASSES] > 0 and d[r, D.SPAN_FIRST] + d[r, D.SPAN_PASSES] == number
+    goes_on = goes_on and d[r, D.SPAN_STRETCH] == stretch
+    if not goes_on:
+        close_span(st, dr, r)
+        d[r, D.SPAN_FIRST] = number
+        d[r, D.SPAN_STRETCH] = stretch
+        d[r, D.SPAN_BURST] = made
+    elif d[r, D.PART_PASSES] == BURST_PASSES:
+        _write_part(st, dr, r)
+    at = 4 * d[r, D.PART_PASSES]
+    d[r, D.PART_MADE] |= made << at
+    d[r, D.PART_DRAFTS] |= drafts << at
+    d[r, D.PART_PASSES] += 1
+    d[r, D.PART_TOKENS] += made
+    d[r, D.SPAN_PASSES] += 1
+    d[r, D.SPAN_TOKENS] += made
+    return goes_on
+
+
+@kernel
+def _write_part(st, dr, r):
+    d, q, row, log = dr.d, st.q, dr.counts[D.N_BURSTS_LOG], dr.bursts
+    log[0, row] = r
+    log[1, row] = q[r, S.N_SPANS]
+    log[2, row] = q[r, S.RANK]
+    log[3, row] = d[r, D.SPAN_FIRST] + d[r, D.SPAN_PASSES] - d[r, D.PART_PASSES]
+    log[4, row] = d[r, D.PART_PASSES]
+    log[5, row] = d[r, D.PART_TOKENS]
+    log[6, row] = d[r, D.SPAN_TOKEN_NO] + d[r, D.SPAN_TOKENS] - d[r, D.PART_TOKENS]
+    log[7, row] = d[r, D.PART_MADE]
+    log[8, row] = d[r, D.PART_DRAFTS]
+    dr.counts[D.N_BURSTS_LOG] = row + 1
+    d[r, D.PART_PASSES] = 0
+    d[r, D.PART_TOKENS] = 0
+    d[r, D.PART_MADE] = 0
+    d[r, D.PART_DRAFTS] = 0
+
+
+@kernel
+def close_span(st, dr, r):
+    """End the open span of r, if there is one, and write its row."""
+    d, q, row, log = dr.d, st.q, st.g[S.N_SPANS_LOG], st.spans
+    if d[r, D.SPAN_PASSES] == 0:
+        return
+    _write_part(st, dr, r)
+    log[0, row] = r
+    log[1, row] = q[r, S.N_SPANS]
+    log[2, row] = q[r, S.RANK]
+    log[3, row] = d[r, D.SPAN_FIRST]
+    log[4, row] = d[r, D.SPAN_TOKENS]
+    log[5, row] = d[r, D.SPAN_TOKEN_NO]
+    log[6, row] = q[r, S.PREV_PASS]
+    log[D.SPAN_PASSES_LOG, row] = d[r, D.SPAN_PASSES]
+    log[D.SPAN_BURST_LOG, row] = d[r, D.SPAN_BURST]
+    st.g[S.N_SPANS_LOG] = row + 1
+    q[r, S.N_SPANS] += 1
+    q[r, S.PREV_PASS] = d[r, D.SPAN_FIRST] + d[r, D.SPAN_PASSES] - 1
+    d[r, D.SPAN_TOKEN_NO] += d[r, D.SPAN_TOKENS]
+    d[r, D.SPAN_PASSES] = 0
+    d[r, D.SPAN_TOKENS] = 0

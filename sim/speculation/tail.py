@@ -1,0 +1,17 @@
+"""What is open when a replay with drafts stops at its time cap."""
+
+from __future__ import annotations
+
+import sim.state as S
+from sim.jit import entry
+from sim.speculation.spans import close_span
+
+
+@entry
+def close_open_bursts(st, dr, k):
+    """End the spans of the requests of rank k that have not ended; results in flight never happened."""
+    for head in (S.RUN_HEAD, S.WAIT_HEAD):
+        r = st.r[k, head]
+        while r >= 0:
+            close_span(st, dr, r)
+            r = st.q[r, S.QNEXT]
