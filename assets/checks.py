@@ -85,10 +85,27 @@ LAWS = (
         """
         SELECT * FROM (
             SELECT request_id, span_no, first_pass, first_token_no,
-                   lag(first_pass + n_tokens) OVER w AS free_from_pass,
+                   lag(first_pass + coalesce(n_passes, n_tokens)) OVER w AS free_from_pass,
                    lag(first_token_no + n_tokens) OVER w AS next_token_no
             FROM spans WHERE run_id = $run WINDOW w AS (PARTITION BY request_id ORDER BY span_no))
         WHERE first_pass < free_from_pass OR first_token_no != next_token_no
+        """,
+    ),
+    Law(
+        "bursts_hold_every_token",
+        "bursts",
+        "with speculative decoding, the bursts of a span add up to its passes and tokens",
+        """
+        WITH held AS (
+            SELECT request_id, span_no, sum(n_passes) AS passes, sum(n_tokens) AS tokens, min(first_pass) AS first_pass,
+                   sum(list_sum([(tokens_packed >> (4 * i)) & 15 FOR i IN range(16)])) AS packed
+            FROM bursts WHERE run_id = $run GROUP BY ALL)
+        SELECT s.request_id, s.span_no, s.n_passes, h.passes, s.n_tokens, h.tokens, h.packed
+        FROM (FROM spans WHERE run_id = $run) s LEFT JOIN held h USING (request_id, span_no)
+        WHERE CASE WHEN (SELECT count(*) FROM held) > 0
+            THEN (s.n_passes, s.n_tokens, s.n_tokens, s.first_pass) IS DISTINCT FROM
+                 (h.passes, h.tokens, h.packed, h.first_pass)
+            ELSE coalesce(s.n_passes, s.n_tokens) != s.n_tokens END
         """,
     ),
     Law(

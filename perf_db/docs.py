@@ -29,9 +29,11 @@ token, queues, KV usage) is in [views](views.md).
 
 How to join them:
 
-- `requests`, `spans`, `admissions`, `chunks`, `pressure`: on `run_id` and `request_id`;
+- `requests`, `spans`, `bursts`, `admissions`, `chunks`, `pressure`, `acceptance`: on `run_id` and `request_id`;
 - a pass: on `run_id`, `worker`, `dp_rank` and `pass_no`;
-- token *i* of a span was made in pass `first_pass + i` of its rank, and became visible at that pass's `end_ns`;
+- a token was made in a pass of its rank and became visible at that pass's `end_ns`: token *i* of a span in pass
+  `first_pass + i`, and with speculative decoding, where a pass may make several, as `bursts` has it (the view
+  `token_passes` puts both together);
 - everything else about a run: `runs`, on `run_id`.
 
 What one row is:

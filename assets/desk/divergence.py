@@ -33,10 +33,14 @@ CHOICE = (
 )
 PRICE = ("prefill_ns", "decode_ns")
 # Known when the pass ends.
-END = ("start_ns", "end_ns", "n_tokens", "n_continuing", "n_completed")
+END = (
+    *("start_ns", "end_ns", "n_rounds", "n_drafts", "n_accepted", "n_bursts", "n_tokens", "n_continuing"),
+    "n_completed",
+)
 # Not compared: what says nothing new (free blocks: the rest of the pool) or names things (cells, group passes).
 COMPARED = CHOICE + PRICE + END
 SLICE_ROWS = 1_000_000
+SPAN_PASSES = "coalesce(n_passes, n_tokens)"  # passes of a span; runs of older declarations have one token in each
 
 # Tables that say who was in a pass. Columns that tell whether two rows with the same key agree.
 _MEMBERS = {
@@ -47,7 +51,7 @@ _MEMBERS = {
     ),
     "chunks": (
         ("request_id", *KEY),
-        ("n_tokens", "computed_before", "prompt_tokens", "kind", "cached_tokens"),
+        ("n_tokens", "computed_before", "prompt_tokens", "kind", "cached_tokens", "n_drafts"),
     ),
 }
 
@@ -85,7 +89,7 @@ class FirstPass:
 
 def first_divergent_pass(pair: Pair) -> FirstPass | None:
     """None when every pass is the same and holds the same requests."""
-    tables = ("passes", "spans", *_MEMBERS)
+    tables = ("passes", "spans", "bursts", *_MEMBERS)
     if pair.matched_by == "request_id" and all(pair.same(t) for t in tables):
         return None
     found = _by_rows_of_passes(pair)
@@ -154,6 +158,8 @@ def _by_members(pair: Pair, until: int | None) -> list[tuple[int, int, int]]:
             parts.append(_member_query(table, key, columns))
     if not pair.same("spans") or pair.matched_by != "request_id":
         parts.append(_SPANS)
+    if not pair.same("bursts") or pair.matched_by != "request_id":
+        parts.append(_BURSTS)
     if not parts:
         return []
     rows = pair.rows(f"""
@@ -187,12 +193,31 @@ _SPANS = f"""
         SELECT b.worker AS base_worker, h.worker AS head_worker, b.dp_rank AS base_rank, h.dp_rank AS head_rank,
                b.first_pass IS NOT DISTINCT FROM h.first_pass AND b.worker = h.worker AND b.dp_rank = h.dp_rank
                    AND b.first_token_no = h.first_token_no AS alike,
-               b.first_pass + CASE WHEN alike THEN least(b.n_tokens, h.n_tokens) ELSE 0 END AS base_pass,
-               h.first_pass + CASE WHEN alike THEN least(b.n_tokens, h.n_tokens) ELSE 0 END AS head_pass
-        FROM {_limited("base", "spans", "first_pass")} b FULL JOIN {_limited("head", "spans", "first_pass")} h
+               b.first_pass + CASE WHEN alike THEN least(b.passes, h.passes) ELSE 0 END AS base_pass,
+               h.first_pass + CASE WHEN alike THEN least(b.passes, h.passes) ELSE 0 END AS head_pass
+        FROM (SELECT *, {SPAN_PASSES} AS passes FROM {_limited("base", "spans", "first_pass")}) b
+             FULL JOIN (SELECT *, {SPAN_PASSES} AS passes FROM {_limited("head", "spans", "first_pass")}) h
              ON b.request_id = h.request_id AND b.span_no = h.span_no
         WHERE b.request_id IS NULL OR h.request_id IS NULL
               OR {_differs(("worker", "dp_rank", "first_pass", "n_tokens", "first_token_no"))}
+    )
+"""
+
+
+# Rows that begin alike: the first pass in which a request made, or drafted, another number of tokens.
+_BURSTS = f"""
+    SELECT worker, dp_rank, pass_no
+    FROM (
+        SELECT b.worker, b.dp_rank,
+               b.first_pass + list_min([
+                   i FOR i IN range(16)
+                   IF (xor(b.tokens_packed, h.tokens_packed) >> (4 * i)) & 15 > 0
+                   OR (xor(b.drafts_packed, h.drafts_packed) >> (4 * i)) & 15 > 0
+               ]) AS pass_no
+        FROM {_limited("base", "bursts", "first_pass")} b JOIN {_limited("head", "bursts", "first_pass")} h
+             ON b.request_id = h.request_id AND b.span_no = h.span_no AND b.first_pass = h.first_pass
+             AND b.worker = h.worker AND b.dp_rank = h.dp_rank
+        WHERE b.tokens_packed != h.tokens_packed OR b.drafts_packed != h.drafts_packed
     )
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from assets.desk.divergence import CHOICE, FirstPass, pass_row
+from assets.desk.divergence import CHOICE, SPAN_PASSES, FirstPass, pass_row
 from assets.desk.pair import Pair
 
 ARRIVAL = "arrival"
@@ -195,7 +195,7 @@ def _other_prompt(row: dict[str, Any]) -> Mechanism:
 
 def _decoders(pair: Pair, first: FirstPass) -> Mechanism | None:
     """The chunks agree: a request makes a plain token on one side only."""
-    makes = f"{_here(first)} AND {first.pass_no} BETWEEN t.first_pass AND t.first_pass + t.n_tokens - 1"
+    makes = f"{_here(first)} AND {first.pass_no} BETWEEN t.first_pass AND t.first_pass + {SPAN_PASSES} - 1"
     rows = pair.rows(f"""
         WITH b AS (SELECT request_id FROM base.spans t WHERE {makes}),
         h AS (SELECT request_id FROM head.spans t WHERE {makes})
@@ -295,7 +295,7 @@ def _outcome(pair: Pair, first: FirstPass) -> Mechanism | None:
         assert first.base is not None and first.head is not None
         figures = ", ".join(f"{c} {first.base[c]} and {first.head[c]}" for c in names)
         return Mechanism(SAMPLING, f"the same batch makes other tokens: {figures}")
-    last = f"""{_here(first)} AND t.first_pass + t.n_tokens - 1 = {first.pass_no}"""
+    last = f"""{_here(first)} AND t.first_pass + {SPAN_PASSES} - 1 = {first.pass_no}"""
     rows = pair.rows(f"""
         WITH ended AS (
             SELECT request_id FROM base.spans t WHERE {last} UNION SELECT request_id FROM head.spans t WHERE {last})

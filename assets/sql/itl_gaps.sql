@@ -8,7 +8,7 @@
 -- across_spans [] true where a request sat out passes, so that the gap is its alone
 CREATE OR REPLACE VIEW itl_gaps AS
 WITH kept AS (
-    SELECT s.*, r.n_spans
+    SELECT s.* REPLACE (coalesce(s.n_passes, s.n_tokens) AS n_passes), r.n_spans  -- older runs have no such column
     FROM spans s
     JOIN requests r ON r.run_id = s.run_id AND r.request_id = s.request_id
     WHERE r.status = 'completed'
@@ -25,13 +25,13 @@ clock AS (
     FROM passes
 ),
 -- Inside a span every pass but the first ends a gap. Counting where spans begin and end is enough to know how many
--- requests are inside one.
+-- requests are inside one. (Tokens of one burst come at the same time: their gaps are zero, and are counted below.)
 turns AS (
     SELECT run_id, worker, dp_rank, pass_no, sum(change)::BIGINT AS change
     FROM (
-        SELECT run_id, worker, dp_rank, first_pass + 1 AS pass_no, 1 AS change FROM kept WHERE n_tokens > 1
+        SELECT run_id, worker, dp_rank, first_pass + 1 AS pass_no, 1 AS change FROM kept WHERE n_passes > 1
         UNION ALL
-        SELECT run_id, worker, dp_rank, first_pass + n_tokens, -1 FROM kept WHERE n_tokens > 1
+        SELECT run_id, worker, dp_rank, first_pass + n_passes, -1 FROM kept WHERE n_passes > 1
     )
     GROUP BY ALL
 ),
@@ -51,7 +51,7 @@ marks AS (
     FROM kept
     WHERE n_spans > 1
     UNION ALL
-    SELECT run_id, replay_id, request_id, span_no, 1, worker, dp_rank, first_pass + n_tokens - 1
+    SELECT run_id, replay_id, request_id, span_no, 1, worker, dp_rank, first_pass + n_passes - 1
     FROM kept
     WHERE n_spans > 1
 ),
@@ -63,6 +63,14 @@ returns AS (
     FROM marks m
     JOIN passes p
         ON p.run_id = m.run_id AND p.worker = m.worker AND p.dp_rank = m.dp_rank AND p.pass_no = m.pass_no
+),
+-- Tokens of a burst behind its first.
+together AS (
+    SELECT t.run_id, t.replay_id, t.worker, t.dp_rank, t.pass_no, sum(t.n_tokens - 1)::BIGINT AS n_gaps
+    FROM token_passes t
+    JOIN requests r ON r.run_id = t.run_id AND r.request_id = t.request_id
+    WHERE r.status = 'completed' AND t.n_tokens > 1
+    GROUP BY ALL
 )
 SELECT
     run_id, replay_id, worker, dp_rank, pass_no, end_ns, gap_ns, gap_ns / 1e6 AS gap_ms, n_gaps, false AS across_spans
@@ -71,4 +79,9 @@ WHERE n_gaps > 0
 UNION ALL
 SELECT run_id, replay_id, worker, dp_rank, pass_no, end_ns, gap_ns, gap_ns / 1e6, 1, true
 FROM returns
-WHERE is_last = 0 AND span_no > 0;
+WHERE is_last = 0 AND span_no > 0
+UNION ALL
+SELECT t.run_id, t.replay_id, t.worker, t.dp_rank, t.pass_no, p.end_ns, 0, 0.0, t.n_gaps, false
+FROM together t
+JOIN passes p
+    ON p.run_id = t.run_id AND p.worker = t.worker AND p.dp_rank = t.dp_rank AND p.pass_no = t.pass_no;

@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 
 from perf_db.schema import Column, Table
+from perf_db.tables.acceptance import ACCEPTANCE
 from perf_db.tables.admissions import ADMISSIONS
 from perf_db.tables.anomalies import ANOMALIES
 from perf_db.tables.baselines import BASELINES
+from perf_db.tables.bursts import BURSTS
 from perf_db.tables.cell_ops import CELL_OPS
 from perf_db.tables.chunks import CHUNKS
 from perf_db.tables.evidence import EVIDENCE
@@ -29,9 +31,11 @@ from perf_db.tables.spans import SPANS
 from perf_db.tables.traces import TRACES
 
 __all__ = [
+    "ACCEPTANCE",
     "ADMISSIONS",
     "ANOMALIES",
     "BASELINES",
+    "BURSTS",
     "CELL_OPS",
     "CHUNKS",
     "EVIDENCE",
@@ -60,7 +64,11 @@ __all__ = [
 # What one replay produces. Parquet holds these columns and nothing else: no host time, no run id, so that the same
 # replay gives the same bytes.
 RESULT_TABLES: dict[str, Table] = {
-    t.name: t for t in (REQUESTS, SPANS, PASSES, EVIDENCE, PRESSURE, QUARANTINE, ADMISSIONS, CHUNKS, METRICS)
+    t.name: t
+    for t in (
+        *(REQUESTS, SPANS, BURSTS, PASSES, EVIDENCE, PRESSURE, QUARANTINE),
+        *(ADMISSIONS, CHUNKS, ACCEPTANCE, METRICS),
+    )
 }
 # Kept inside the DuckDB file: few rows per replay.
 NATIVE_TABLES: dict[str, Table] = {t.name: t for t in (RUNS, FILES, METRICS, ANOMALIES, BASELINES, SCENARIOS)}

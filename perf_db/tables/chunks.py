@@ -1,11 +1,12 @@
-"""Table `chunks`: the computing that was not a plain one-token decode."""
+"""Table `chunks`: the computing that was not a plain decode."""
 
 from perf_db.schema import Column, Dtype, Table
 from perf_db.tables.admissions import KINDS
 
 CHUNKS = Table(
     name="chunks",
-    row_is="one request in one pass that computed anything but a plain one-token decode for it",
+    row_is="one request in one pass that computed anything but a plain decode (its newest token, and drafts) for it, "
+    "or computed it in vain",
     key=("request_id", "worker", "dp_rank", "pass_no"),
     columns=(
         Column("request_id", Dtype.INT32, "", "whose tokens"),
@@ -23,5 +24,6 @@ CHUNKS = Table(
             "prefix found in the KV cache at this admission; null if the pass did not admit it",
             nullable=True,
         ),
+        Column("n_drafts", Dtype.INT32, "tokens", "how many of n_tokens are drafts, or padding in their place"),
     ),
 )

@@ -30,7 +30,7 @@ PASSES = Table(
             "n_continuing",
             Dtype.INT32,
             "requests",
-            "requests that made a token here and in the rank's pass before this one",
+            "requests that made tokens here and in the rank's pass before this one",
         ),
         Column("n_admitted", Dtype.INT32, "requests", "requests admitted"),
         Column("n_preempted", Dtype.INT32, "requests", "requests preempted since the pass before"),
@@ -45,5 +45,9 @@ PASSES = Table(
         Column("free_blocks", Dtype.INT32, "blocks", "KV blocks holding nothing, after the choice"),
         Column("prefill_cell", Dtype.INT32, "", "performance grid cell of the prefill lookup", nullable=True),
         Column("decode_cell", Dtype.INT32, "", "performance grid cell of the decode lookup", nullable=True),
+        Column("n_rounds", Dtype.INT32, "requests", "requests that verified drafts"),
+        Column("n_drafts", Dtype.INT32, "tokens", "drafts they verified"),
+        Column("n_accepted", Dtype.INT32, "tokens", "drafts accepted, those beyond the end of an output included"),
+        Column("n_bursts", Dtype.INT32, "requests", "requests that made tokens"),
     ),
 )

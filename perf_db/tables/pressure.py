@@ -18,5 +18,6 @@ PRESSURE = Table(
         Column("n_running", Dtype.INT32, "requests", "running requests afterwards"),
         Column("n_waiting", Dtype.INT32, "requests", "waiting requests afterwards, preempted ones included"),
         Column("active_blocks", Dtype.INT32, "blocks", "KV blocks in use afterwards"),
+        Column("reserving", Dtype.INT32, "", "1: for tokens that drafts may bring; 0: for tokens to be computed"),
     ),
 )

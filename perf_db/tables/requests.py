@@ -3,7 +3,7 @@
 from perf_db.schema import Column, Dtype, Table
 
 STATUS = ("completed", "rejected", "unfinished")
-REASONS = ("", "prompt_reaches_max_model_len", "exceeds_kv_pool")
+REASONS = ("", "prompt_reaches_max_model_len", "exceeds_kv_pool", "lookahead_exceeds_kv_pool")
 
 REQUESTS = Table(
     name="requests",

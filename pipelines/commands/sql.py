@@ -19,7 +19,8 @@ SHOWN_ROWS = 1_000  # of a table for people; the other formats give every row
 def sql(query: str | None, style: str, root: Path | None) -> None:
     """Run QUERY (or standard input) over all tables and views; nothing can be changed.
 
-    Tables: runs, requests, spans, passes, evidence, pressure, quarantine, admissions, chunks, metrics (docs/tables.md).
+    Tables: runs, requests, spans, bursts, passes, evidence, pressure, quarantine, admissions, chunks, acceptance,
+    metrics (docs/tables.md).
     """
     from assets.views import open_store
     from perf_db.sqlsafe import run_sql

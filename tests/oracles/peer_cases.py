@@ -229,13 +229,47 @@ def _crowd(r: random.Random, case: Case, block: int) -> None:
 
 def _anything(r: random.Random, case: Case, block: int) -> None:
     """Several families on top of each other; a later one may undo what an earlier one did."""
-    for name in r.sample([name for name in FAMILIES if name not in ("plain", "anything", "trtllm")], r.randint(2, 5)):
+    for name in r.sample(OTHERS, r.randint(2, 5)):
         FAMILIES[name](r, case, block)
+
+
+def _drafts(r: random.Random, case: Case, block: int) -> None:
+    """MTP with certain answers only, under some of the others: every draft is accepted up to one, and none behind."""
+    for name in r.sample([name for name in OTHERS if name != "speedups"], r.randint(0, 3)):
+        FAMILIES[name](r, case, block)
+    _certain(r, case)
+
+
+def _drafts_pressure(r: random.Random, case: Case, block: int) -> None:
+    """Bursts that do not fit beside each other."""
+    r.choice([_pressure, _pressure, _crowd, _interval_pressure])(r, case, block)
+    _certain(r, case)
+
+
+def _drafts_trtllm(r: random.Random, case: Case, block: int) -> None:
+    others = [name for name in OTHERS if name not in ("speedups", "interval", "interval_pressure")]
+    for name in r.sample(others, r.randint(0, 2)):
+        FAMILIES[name](r, case, block)
+    case["config"]["engine"] |= {"backend": "trtllm"}
+    case["config"]["engine"].pop("preemption_mode", None)
+    _certain(r, case)
+
+
+def _certain(r: random.Random, case: Case) -> None:
+    """Acceptance rates of 0 and 1, and a pool that holds every request alone: a burst that an empty pool has no room
+    for keeps the simulator preempting and recomputing for ever."""
+    engine, traffic = case["config"]["engine"], case["traffic"]
+    engine["aic_nextn"] = drafts = r.randint(1, 5)
+    sure = r.randint(0, drafts)
+    engine["aic_nextn_accept_rates"] = ",".join(["1"] * sure + ["0"] * (drafts - sure))
+    rows = traffic.get("rows") or [{"input_length": traffic["input_tokens"], "output_length": traffic["output_tokens"]}]
+    longest = max(row["input_length"] + row["output_length"] for row in rows)
+    engine["num_gpu_blocks"] = max(engine["num_gpu_blocks"], -(-longest // engine["block_size"]))
 
 
 def _trtllm(r: random.Random, case: Case, block: int) -> None:
     """TensorRT-LLM under any of the others, vLLM's own fields left out."""
-    others = [name for name in FAMILIES if name not in ("plain", "anything", "trtllm", "interval", "interval_pressure")]
+    others = [name for name in OTHERS if name not in ("interval", "interval_pressure")]
     for name in r.sample(others, r.randint(1, 3)):
         FAMILIES[name](r, case, block)
     engine = case["config"]["engine"]
@@ -265,4 +299,9 @@ FAMILIES: dict[str, Callable[[random.Random, Case, int], None]] = {
     "crowd": _crowd,
     "anything": _anything,
     "trtllm": _trtllm,
+    "drafts": _drafts,
+    "drafts_pressure": _drafts_pressure,
+    "drafts_trtllm": _drafts_trtllm,
 }
+# Those that go on top of each other.
+OTHERS = [n for n in FAMILIES if n not in ("plain", "anything", "trtllm", "drafts", "drafts_pressure", "drafts_trtllm")]

@@ -18,7 +18,7 @@ MS = 1_000_000  # ns
 #  C                      ^20             |prefill|                   arrives 20, prompt 200, 1 token; takes A's blocks
 #  D         ^5 rejected                                              E never arrives: the replay stops before
 #
-# Tokens: A at 10, 30, 35, 52; B at 30, 35; C at 40.
+# Tokens: A at 10, 30, 35, 52; B at 30, 35; C at 40. In passes 1 and 2 a draft is verified beside each decode, in vain.
 A, B, C, D, E = range(5)
 # The second row of the source was quarantined, so that everything after A is one further on.
 REQUEST_ID = {A: 0, B: 2, C: 3, D: 4, E: 5}
@@ -43,26 +43,39 @@ def hand_made() -> dict[str, dict[str, np.ndarray]]:
         (E, none, none, none, none, none, none, none, none, 2, 0, 10, 5, 0, none, none, 0, 0, 0),
     )
     spans = table(
-        "request span_no worker dp_rank first_pass n_tokens first_token_no",
-        (B, 0, 0, 0, 1, 2, 0),
-        (A, 0, 0, 0, 0, 3, 0),
-        (C, 0, 0, 0, 3, 1, 0),
-        (A, 1, 0, 0, 4, 1, 3),
+        "request span_no worker dp_rank first_pass n_tokens n_passes first_token_no",
+        (B, 0, 0, 0, 1, 2, 2, 0),
+        (A, 0, 0, 0, 0, 3, 3, 0),
+        (C, 0, 0, 0, 3, 1, 1, 0),
+        (A, 1, 0, 0, 4, 1, 1, 3),
+    )
+    bursts = table(
+        "request span_no worker dp_rank first_pass n_passes n_tokens first_token_no tokens_packed drafts_packed",
+        (B, 0, 0, 0, 1, 2, 2, 0, 0x11, 0),
+        (A, 0, 0, 0, 0, 3, 3, 0, 0x111, 0),
+        (C, 0, 0, 0, 3, 1, 1, 0, 0x1, 0),
+        (A, 1, 0, 0, 4, 1, 1, 3, 0x1, 0),
+    )
+    acceptance = table(
+        "request n_rounds n_drafts accepted_0 accepted_1 accepted_2 accepted_3 accepted_4 accepted_5",
+        (A, 2, 2, 2, 0, 0, 0, 0, 0),
+        (B, 1, 1, 1, 0, 0, 0, 0, 0),
     )
     passes = table(
         "worker dp_rank pass_no group_pass_no chosen_ns start_ns prefill_ns decode_ns end_ns n_prefill prefill_tokens "
         "prefill_kv_tokens n_decode decode_kv_tokens scheduled_tokens chunk_tokens n_tokens n_continuing n_admitted "
         "n_preempted n_completed n_running n_waiting n_waiting_preempted active_blocks cached_blocks free_blocks "
-        "prefill_cell decode_cell",
-        (0, 0, 0, 0, 0, 0, 10 * MS, 0, 10 * MS, 1, 100, 0, 0, 0, 100, 100, 1, 0, 1, 0, 0, 1, 0, 0, 7, 0, 13, 3, none),
+        "prefill_cell decode_cell n_rounds n_drafts n_accepted n_bursts",
+        *[(0, 0, 0, 0, 0, 0, 10 * MS, 0, 10 * MS, 1, 100, 0, 0, 0, 100, 100, 1, 0, 1, 0, 0)
+          + (1, 0, 0, 7, 0, 13, 3, none, 0, 0, 0, 1)],
         *[(0, 0, 1, 1, 10 * MS, 10 * MS, 15 * MS, 5 * MS, 30 * MS, 1, 28, 32, 1, 101, 29, 28, 2, 1, 1, 0, 0)
-          + (2, 0, 0, 9, 2, 9, 3, 0)],
+          + (2, 0, 0, 9, 2, 9, 3, 0, 1, 1, 0, 2)],
         *[(0, 0, 2, 2, 30 * MS, 30 * MS, 0, 5 * MS, 35 * MS, 0, 0, 0, 2, 163, 2, 0, 2, 2, 0, 0, 1)
-          + (2, 1, 0, 11, 2, 7, none, 0)],
+          + (2, 1, 0, 11, 2, 7, none, 0, 2, 2, 0, 2)],
         *[(0, 0, 3, 3, 35 * MS, 35 * MS, 5 * MS, 0, 40 * MS, 1, 200, 0, 0, 0, 200, 200, 1, 0, 1, 1, 1)
-          + (1, 0, 1, 13, 6, 1, 4, none)],
+          + (1, 0, 1, 13, 6, 1, 4, none, 0, 0, 0, 1)],
         *[(0, 0, 4, 4, 40 * MS, 40 * MS, 10 * MS, 2 * MS, 52 * MS, 1, 36, 64, 1, 103, 39, 39, 1, 0, 1, 0, 1)
-          + (1, 0, 0, 7, 4, 9, 3, 0)],
+          + (1, 0, 0, 7, 4, 9, 3, 0, 0, 0, 0, 1)],
     )  # fmt: skip
     admissions = table(
         "request admission_no worker dp_rank pass_no chosen_ns start_ns cached_tokens kind order_no",
@@ -72,15 +85,16 @@ def hand_made() -> dict[str, dict[str, np.ndarray]]:
         (A, 1, 0, 0, 4, 40 * MS, 40 * MS, 64, 1, 3),
     )
     chunks = table(
-        "request worker dp_rank pass_no n_tokens computed_before prompt_tokens kind cached_tokens",
-        (A, 0, 0, 0, 100, 0, 100, 0, 0),
-        (B, 0, 0, 1, 28, 32, 28, 0, 32),
-        (C, 0, 0, 3, 200, 0, 200, 0, 0),
-        (A, 0, 0, 4, 39, 64, 36, 1, 64),
+        "request worker dp_rank pass_no n_tokens computed_before prompt_tokens kind cached_tokens n_drafts",
+        (A, 0, 0, 0, 100, 0, 100, 0, 0, 0),
+        (B, 0, 0, 1, 28, 32, 28, 0, 32, 0),
+        (C, 0, 0, 3, 200, 0, 200, 0, 0, 0),
+        (A, 0, 0, 4, 39, 64, 36, 1, 64, 0),
     )
     pressure = table(
-        "request worker dp_rank pass_no chosen_ns asker blocks_released tokens_lost n_running n_waiting active_blocks",
-        (A, 0, 0, 3, 35 * MS, C, 7, 102, 0, 2, 0),
+        "request worker dp_rank pass_no chosen_ns asker blocks_released tokens_lost n_running n_waiting active_blocks "
+        "reserving",
+        (A, 0, 0, 3, 35 * MS, C, 7, 102, 0, 2, 0, 0),
     )
     evidence = table(
         "phase cell extrapolated n_lookups total_ns first_pass min_x max_x min_y max_y",
@@ -91,10 +105,12 @@ def hand_made() -> dict[str, dict[str, np.ndarray]]:
     return {
         "requests": requests,
         "spans": spans,
+        "bursts": bursts,
         "passes": passes,
         "admissions": admissions,
         "chunks": chunks,
         "pressure": pressure,
+        "acceptance": acceptance,
         "evidence": evidence,
     }
 

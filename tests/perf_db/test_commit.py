@@ -297,7 +297,7 @@ def test_runs_written_under_an_older_declaration_still_read(store, monkeypatch):
     write_run(store, "new", tables=tables)
     with store.connect() as con:
         answer = con.execute("SELECT * FROM spans WHERE request_id = 0 AND span_no = 1 ORDER BY run_id")
-        assert [c[0] for c in answer.description][-2:] == ["n_tokens", "n_drafts"]
+        assert [c[0] for c in answer.description][-2:] == ["n_passes", "n_drafts"]
         assert [row[-2:] for row in answer.fetchall()] == [(1, 3), (1, None)]
 
 
