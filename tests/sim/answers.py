@@ -16,14 +16,16 @@ from tests.sim.worlds import World
 KEYS = {
     "requests": ("request",),
     "spans": ("request", "span_no"),
+    "bursts": ("request", "span_no", "first_pass"),
     "passes": ("worker", "dp_rank", "pass_no"),
     "admissions": ("request", "admission_no"),
     "chunks": ("request", "pass_no"),
     "pressure": ("worker", "dp_rank"),
+    "acceptance": ("request",),
     "evidence": ("phase", "cell", "extrapolated"),
 }
 # The first difference is the most telling one when tables are compared in this order.
-ORDER = ("passes", "pressure", "admissions", "chunks", "spans", "requests", "evidence")
+ORDER = ("passes", "pressure", "admissions", "chunks", "spans", "bursts", "requests", "acceptance", "evidence")
 Replay = Callable[..., Outcome]
 
 
@@ -88,7 +90,7 @@ def difference(wanted: Answer, got: Answer) -> str:
             return f"{name} row {row}: {', '.join(apart)}\n  wanted {both[0]}\n  got    {both[1]}"
         if rows[0] != rows[1]:
             longer, which = (a, "misses") if rows[0] > rows[1] else (b, "adds")
-            return f"{name}: {which} {({column: int(longer[column][common]) for column in TABLES[name]})}"
+            return f"{name}: {which} { ({column: int(longer[column][common]) for column in TABLES[name]}) }"
     if wanted.facts != got.facts:
         return f"outcome: wanted {wanted.facts}, got {got.facts}"
     if wanted.gaps != got.gaps:

@@ -32,7 +32,7 @@ LINES = {
     "refused on arrival: pool": "return EXCEEDS_POOL",
     "rejected at the head: length [parity]": "self.reject(self.waiting.popleft(), PROMPT_AT_LIMIT, batch)",
     "rejected at the head: pool [parity]": "self.reject(self.waiting.popleft(), EXCEEDS_POOL, batch)",
-    "last token in flight: left alone": "if request.owed > 0 and request.received + request.owed >= request.output:",
+    "last token in flight: left alone": "request.computed + 2 - request.owed >= request.prompt + request.output:",
     "last token in flight: preempted": "self.waiting.remove(request)",
     "empty batch dropped": "self.queue.popleft()  # an empty batch",
     "second look at the inbox": "if batch.is_empty and not batch.preempted and self.read_inbox(now, True):",

@@ -119,11 +119,11 @@ def test_a_case_that_vllm_never_finishes_must_be_refused():
 
 
 def test_missing_features_are_skipped_by_name():
-    assert result(case("vllm/mtp_sync")).line == "skipped  case: speculation: speculative.method='mtp'"
+    assert result(case("peer/vllm_state_cache")).line == "skipped  case: state cache: engine.state_cache"
 
 
 def test_folder_report_recognises_kinds_by_content_and_closes_with_counts(tmp_path):
-    for name in ("peer/vllm_stuck", "vllm/full_hit", "vllm/mtp_sync"):
+    for name in ("peer/vllm_stuck", "vllm/full_hit", "peer/vllm_state_cache"):
         (tmp_path / Path(name).name).with_suffix(".json").write_text(json.dumps(case(name)))
     (tmp_path / "notes.json").write_text('{"not": "a case"}')
     said: list[str] = []
@@ -131,7 +131,7 @@ def test_folder_report_recognises_kinds_by_content_and_closes_with_counts(tmp_pa
     assert report.closing == "2 passed, 0 failed, 1 skipped"
     assert report.exit_code == 0
     assert report.lines == [*said, report.closing]
-    assert report.skips == {"mtp_sync": "speculation: speculative.method='mtp'"}
+    assert report.skips == {"vllm_state_cache": "state cache: engine.state_cache"}
 
 
 def test_an_empty_folder_is_no_success(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from assets.golden.peer_case import load
 from assets.golden.unsupported import Unsupported
 from sim.config import ConfigError
-from sim.spec import EngineSpec, FixedTiming, PolynomialTiming
+from sim.spec import EngineSpec, FixedTiming, PolynomialTiming, Speculation
 
 MS = 1_000_000  # ns
 
@@ -150,11 +150,40 @@ def test_gpus_of_a_worker(tmp_path):
     assert read(tmp_path, dp_size=4, tensor_parallel_size=2).options.gpus_per_worker == 8
 
 
+def test_drafts_and_their_rates(tmp_path):
+    """Missing rates count 0, extra ones are left out; without any the recorded engine has its own."""
+    assert read(tmp_path).spec.speculation is None
+    for fields, rates in [
+        ({"aic_nextn": 3, "aic_nextn_accept_rates": "1,0.5"}, (1.0, 0.5, 0.0)),
+        ({"aic_nextn": 1, "aic_nextn_accept_rates": "0.25,1,1"}, (0.25,)),
+        ({"aic_nextn": 2}, (0.85, 0.3)),
+    ]:
+        assert read(tmp_path, engine=fields).spec.speculation == Speculation("mtp", len(rates), rates)
+    assert read(tmp_path, engine={"aic_nextn": 1, "aic_mtp_seed": 7}).spec.speculation.seed == 7
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"aic_nextn": 0},
+        {"aic_nextn": 6},
+        {"aic_nextn": True},
+        {"aic_nextn_accept_rates": "1"},
+        {"aic_nextn": 1, "aic_nextn_accept_rates": "1.5"},
+        {"aic_nextn": 1, "aic_nextn_accept_rates": "nan"},
+        {"aic_nextn": 1, "aic_nextn_accept_rates": "all"},
+        {"aic_nextn": 1, "decode_speedup_ratio": 2.0},
+    ],
+)
+def test_drafts_that_are_refused(tmp_path, fields):
+    with pytest.raises(ConfigError, match="engine"):
+        read(tmp_path, engine=fields)
+
+
 @pytest.mark.parametrize(
     ("change", "area"),
     [
         ({"engine": {"backend": "sglang"}}, "sglang backend"),
-        ({"engine": {"aic_nextn": 2}}, "speculation"),
         ({"engine": {"native_host_offload": {"num_host_blocks": 4}}}, "host offload"),
         ({"engine": {"state_cache": {"bytes_per_request": 4}}}, "state cache"),
         ({"engine": {"kv_cache_groups": []}}, "cache groups"),
