@@ -47,7 +47,7 @@ class Collector:
     def __init__(self, spec: EngineSpec, load: Workload, state: State, sink: Sink) -> None:
         self.spec, self.load, self.state, self.sink = spec, load, state, sink
         self.evidence = EvidenceCounter(spec.timing)
-        self.clock = PassClock(spec.ranks, len(load), keep_spans=spec.stop_ns is not None)
+        self.clock = PassClock(spec.ranks, len(load), keep_spans=spec.stop_ns is not None or load.warmup > 0)
         self.sink_seconds = 0.0
 
     def drain(self, *, last: bool = False) -> None:
@@ -121,18 +121,21 @@ class Collector:
         """Write what only the end reveals: open spans, the requests table, the evidence.
 
         Returns:
-            The weighted inter-token gaps of completed requests: gap_ns, gap_weight, gap_end_ns.
+            The weighted inter-token gaps of completed requests, warm-up excluded: gap_ns, gap_weight, gap_end_ns.
         """
-        st, unfinished = self.state, None
+        st, uncounted = self.state, None
         if stopped:
             for rank in range(self.spec.ranks):
                 close_open_spans(st, rank)
                 self.drain(last=True)
-            unfinished = st.q[:, S.STATUS] == UNFINISHED
+            uncounted = st.q[:, S.STATUS] == UNFINISHED
+        if self.load.warmup > 0:
+            warmup = np.arange(len(self.load)) < self.load.warmup
+            uncounted = warmup if uncounted is None else uncounted | warmup
         for low in range(0, len(self.load), REQUEST_ROWS):
             self._hand_over("requests", self._requests(low, min(low + REQUEST_ROWS, len(self.load))))
         self._hand_over("evidence", self.evidence.columns())
-        return dict(zip(("gap_ns", "gap_weight", "gap_end_ns"), self.clock.gaps(unfinished), strict=True))
+        return dict(zip(("gap_ns", "gap_weight", "gap_end_ns"), self.clock.gaps(uncounted), strict=True))
 
     def _requests(self, low: int, high: int) -> Columns:
         load, status, made = self.load, self.state.q[low:high, S.STATUS], self.state.q[low:high, S.RECEIVED]
