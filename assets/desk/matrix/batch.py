@@ -91,8 +91,8 @@ def batches(
     keep: str,
 ) -> list[Batch]:
     """Cut the work so that every process has some, four times over, and none more than a shard holds."""
-    # Those of one trace follow each other: the file is in the system's cache then.
-    ordered = sorted(work, key=lambda each: (each[1].trace_digest, each[0].name))
+    # Names begin with the trace: the file is in the system's cache when the next one reads it.
+    ordered = sorted(work, key=lambda each: each[0].name)
     size = min(MAX_RUNS, max(1, -(-len(ordered) // (workers * 4)))) if workers > 1 else MAX_RUNS
     cuts = [ordered[i : i + size] for i in range(0, len(ordered), size)]
     return [Batch(suite, matrix_id, tuple(cut), root, folder, keep) for cut in cuts]
