@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,23 +97,26 @@ def _from_trace(
         from assets.ingest.shape import shaped
 
         trace, steps = shaped(trace, source.shape, lambda step: read(step.path, step.format))
-    _insist_on_sessions(trace)
     _insist_on_output(config, trace)
     _insist_on_ranks(spec, trace)
     n = min(len(trace), config.traffic.count or len(trace))
     first = np.ones(n, bool) if trace.turn is None else trace.turn[:n] <= 0
-    delay_ns = None if trace.delay_ns is None else trace.delay_ns[:n]
+    speedup = load.speedup if isinstance(load, kinds.TraceTimestamps) else 1.0
     if isinstance(load, kinds.TraceTimestamps):
         arrival_ns = _divided(trace.arrival_ns[:n], load.speedup, trace.path)
-        delay_ns = None if delay_ns is None else _divided(delay_ns, load.speedup, trace.path)
     else:
         _insist_on_unit(load, trace)
         arrival_ns = _spread(_arrivals(config, int(first.sum())), first)
-    workload = workload_of(trace, n, arrival_ns=arrival_ns, delay_ns=delay_ns, concurrency=_slots(load))
+    workload = workload_of(
+        trace, n, arrival_ns=arrival_ns, faster=lambda ns: _divided(ns, speedup, trace.path), concurrency=_slots(load)
+    )
+    workload = replace(workload, send_limit=_turns(config, trace), warmup=_warmup(config, n))
     prefix = "unknown: the trace says nothing about it"
     if trace.hash_ids is not None:
         prefix = f"hash ids of {trace.hash_block_tokens} tokens in the trace"
     lineage: dict[str, Any] = {"arrivals": _origin(load), "lengths": "the trace", "prefixes": prefix}
+    if workload.warmup:
+        lineage["warmup_requests"] = workload.warmup
     if steps:
         lineage["shape"] = steps
     session_id = trace.session_id
@@ -133,10 +136,20 @@ def _from_trace(
 
 
 def workload_of(
-    trace: Trace, n: int, *, arrival_ns: np.ndarray, delay_ns: np.ndarray | None, concurrency: int | None
+    trace: Trace,
+    n: int,
+    *,
+    arrival_ns: np.ndarray,
+    faster: Callable[[np.ndarray], np.ndarray],
+    concurrency: int | None,
 ) -> Workload:
-    """The first n rows of a trace as the engine takes them, with arrivals and think times of the load."""
+    """The first n rows of a trace as the engine takes them, with the arrivals of the load.
+
+    Args:
+        faster: what the load does to times inside a session: think times, pauses, earliest starts.
+    """
     offsets = None if trace.hash_offsets is None else trace.hash_offsets[: n + 1]
+    waits = None if trace.waits is None else trace.waits.taken(np.arange(n))
     return Workload(
         arrival_ns=arrival_ns,
         prompt_tokens=trace.prompt_tokens[:n],
@@ -146,10 +159,21 @@ def workload_of(
         hash_block_tokens=trace.hash_block_tokens,
         hashed_tokens=None if trace.hashed_tokens is None else trace.hashed_tokens[:n],
         session=None if trace.session is None else trace.session[:n],
-        delay_ns=delay_ns,
+        delay_ns=None if trace.delay_ns is None else faster(trace.delay_ns[:n]),
         pinned_rank=None if trace.pinned_rank is None else trace.pinned_rank[:n],
         concurrency=concurrency,
+        not_before_ns=None if trace.not_before_ns is None else faster(trace.not_before_ns[:n]),
+        wait_offsets=None if waits is None else waits.offsets,
+        wait_on=None if waits is None else _row_of(trace.request_id[:n], waits.on),
+        wait_delay_ns=None if waits is None else faster(waits.delay_ns),
+        wait_on_dispatch=None if waits is None else waits.on_dispatch,
     )
+
+
+def _row_of(request_id: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Where rows of these numbers are; they are there."""
+    order = np.argsort(request_id)
+    return order[np.searchsorted(request_id, wanted, sorter=order)]
 
 
 def _made_up(config: RunConfig, source: kinds.Synthetic | kinds.SyntheticSession, spec: EngineSpec) -> Inputs:
@@ -191,6 +215,8 @@ def _made_up(config: RunConfig, source: kinds.Synthetic | kinds.SyntheticSession
         session=columns.session,
         delay_ns=columns.delay_ns,
         concurrency=_slots(config.traffic.load),
+        send_limit=config.traffic.stop.turns,
+        warmup=_warmup(config, n),
     )
     # Everything the columns depend on: the traffic section, the seed, and the block size that shared prefixes count in.
     recipe = [config.canonical()["traffic"], config.seed, spec.block_tokens]
@@ -225,10 +251,29 @@ def _made_up(config: RunConfig, source: kinds.Synthetic | kinds.SyntheticSession
 
 
 def _slots(load: Any) -> int | None:
+    if isinstance(load, kinds.TraceTimestamps):
+        return load.agentic_lanes
     return load.concurrency if isinstance(load, kinds.Concurrency) else None
 
 
+def _turns(config: RunConfig, trace: Trace) -> int | None:
+    turns = config.traffic.stop.turns
+    if turns is not None and trace.session is None:
+        raise TraceError(f"{trace.path}: the trace has no sessions; use traffic.stop.requests instead of turns")
+    return turns
+
+
+def _warmup(config: RunConfig, n: int) -> int:
+    warmup = config.traffic.warmup_requests
+    sent = min(n, config.traffic.stop.turns or n)
+    if warmup >= sent:
+        raise TraceError(f"traffic.warmup: all {sent:,} requests would be warm-up ({warmup:,}); lower it")
+    return warmup
+
+
 def _origin(load: Any) -> str:
+    if isinstance(load, kinds.TraceTimestamps) and load.agentic_lanes:
+        return f"{load.agentic_lanes} sessions at once, inside them the trace's times, {load.speedup:g} times as fast"
     if isinstance(load, kinds.TraceTimestamps):
         return "the trace" if load.speedup == 1 else f"the trace, {load.speedup:g} times as fast"
     return f"load {load.type}"
@@ -269,14 +314,6 @@ def _divided(ns: np.ndarray, speedup: float, path: str) -> np.ndarray:
     if len(faster) and not faster.max() < LAST_NS:
         raise TraceError(f"{path}: with traffic.load.speedup={speedup:g} it would not end within {LAST_NS} ns")
     return np.rint(faster).astype(np.int64)
-
-
-def _insist_on_sessions(trace: Trace) -> None:
-    if trace.needs:
-        raise TraceError(
-            f"{trace.path}: can be looked at (tracemill validate) but not replayed yet: it has "
-            f"{', and '.join(trace.needs)}, where the engine knows only turns that follow one another"
-        )
 
 
 def _insist_on_output(config: RunConfig, trace: Trace) -> None:

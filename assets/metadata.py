@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.plots import Panel, markdown, svg
+from assets.plots import Drawn, markdown, svg
 from perf_db.schema import Table
 
 PREVIEW_ROWS = 8
@@ -44,7 +44,7 @@ def stored_preview(con: Any, table: Table, run_id: str, limit: int = PREVIEW_ROW
     return preview(table, con.execute(f"{query} LIMIT {limit}", [run_id]).fetchall())
 
 
-def picture(panels: Sequence[Panel], alt: str) -> dg.MarkdownMetadataValue:
+def picture(panels: Sequence[Drawn], alt: str) -> dg.MarkdownMetadataValue:
     """The panels as an image that carries itself."""
     text = markdown(svg(panels), alt)
     if len(text) > MAX_PICTURE_BYTES:

@@ -6,6 +6,7 @@ import base64
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 from xml.sax.saxutils import escape
 
 WIDTH, PANEL_HEIGHT = 760, 170
@@ -31,19 +32,34 @@ class Panel:
     x_label: str
     colour: str = BLUE
     marks: Sequence[tuple[float, str]] = ()
+    height: int = PANEL_HEIGHT
+
+    def draw(self, y0: int) -> list[str]:
+        return _panel(self, y0)
 
 
-def svg(panels: Sequence[Panel]) -> str:
+class Drawn(Protocol):
+    """Anything that can be stacked in a picture: SVG elements, moved down by `y0`."""
+
+    @property
+    def height(self) -> int: ...
+
+    def draw(self, y0: int) -> list[str]: ...
+
+
+def svg(panels: Sequence[Drawn]) -> str:
     """The panels stacked in one picture."""
-    height = PANEL_HEIGHT * len(panels)
+    height = sum(panel.height for panel in panels)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
         f'font-family="sans-serif" font-size="11" fill="{INK}">',
         # The UI has a dark theme: without a ground of its own the ink would vanish.
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
     ]
-    for row, panel in enumerate(panels):
-        parts += _panel(panel, row * PANEL_HEIGHT)
+    at = 0
+    for panel in panels:
+        parts += panel.draw(at)
+        at += panel.height
     return "".join([*parts, "</svg>"])
 
 

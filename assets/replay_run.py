@@ -21,6 +21,7 @@ from perf_db.store import Store
 from perf_db.tables import schema_digest
 from perf_db.writer import Identity
 from sim.metrics import Metrics, Row, Tap
+from sim.sessions import of_sessions
 
 if TYPE_CHECKING:
     from sim.config import RunConfig
@@ -92,11 +93,11 @@ def run_replay(
     run = run_facts(config, inputs, name=name)
     # Whatever ends the block before the commit, Ctrl-C and a cancelled Dagster step included, leaves nothing behind.
     with store.begin(run["run_id"], identity=_identity(inputs)) as writer:
-        sink = Tap(writer)
+        sink = Tap(writer, warmup=inputs.workload.warmup)
         outcome = replay(inputs.spec, inputs.workload, sink, progress=progress)
         replayed = time.perf_counter()
         metrics = sink.compute(outcome, inputs.spec, sla=config.sla, gpus_per_worker=config.gpus_per_worker)
-        rows = metric_rows(metrics, inputs)
+        rows = metric_rows(metrics, inputs) + session_rows(sink, inputs)
         writer.metrics(rows)
         writer.quarantine(inputs.quarantine)
         run |= {
@@ -155,6 +156,12 @@ def metric_rows(metrics: Metrics, inputs: Inputs) -> list[Row]:
     if inputs.workload.hash_offsets is not None:
         return rows
     return [(*row[:3], None, *row[4:]) if row[1] == "prefix_reuse" else row for row in rows]
+
+
+def session_rows(sink: Tap, inputs: Inputs) -> list[Row]:
+    """The same for sessions, where there are any."""
+    session = inputs.workload.session
+    return [] if session is None else of_sessions(sink.requests(), session, inputs.workload.warmup).rows()
 
 
 def summary(metrics: Metrics, inputs: Inputs) -> dict[str, float | int | str | None]:

@@ -33,13 +33,26 @@ def trace_stats(trace: Trace) -> dict[str, Any]:
         "counts": {name: getattr(counts, name) for name in counts.__dataclass_fields__},
         "quarantine": _quarantine(trace),
         "sessions": sessions,
-        "needs": list(trace.needs),
+        "waits": _waits(trace),
         "prompt_tokens": lengths(trace.prompt_tokens),
         "output_tokens": lengths(trace.output_tokens),
         "arrivals": arrivals(trace) if trace.has_timestamps else None,
         "prefix": best_reuse(trace),
         "notes": trace.notes,
         "warnings": list(trace.warnings),
+    }
+
+
+def _waits(trace: Trace) -> dict[str, int] | None:
+    """Requests that wait for others of their play; None where sessions are turns or there are none."""
+    if trace.waits is None:
+        return None
+    counts = np.diff(trace.waits.offsets)
+    return {
+        "requests_that_wait": int((counts > 0).sum()),
+        "waits": len(trace.waits.on),
+        "on_dispatch": int(trace.waits.on_dispatch.sum()),
+        "requests_that_wait_for_several": int((counts > 1).sum()),
     }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assets.ingest.ingest import wait_columns
 from assets.inputs import Inputs
 from perf_db.tables import TRACES
 
@@ -35,6 +36,11 @@ def trace_rows(inputs: Inputs, *, source: str) -> pa.Table:
         "pinned_rank": _int32(given.pinned_rank, n),
         "arrival_ns": given.arrival_ns,
         "delay_ns": pa.nulls(n, pa.int64()) if given.delay_ns is None else given.delay_ns,
+        "not_before_ns": pa.nulls(n, pa.int64()) if given.not_before_ns is None else given.not_before_ns,
+        **{
+            name: pa.nulls(n, pa.list_(pa.int64())) if values is None else values
+            for name, values in wait_columns(getattr(given, "waits", None)).items()
+        },
         "prompt_tokens": _int32(given.prompt_tokens),
         "output_tokens": _int32(given.output_tokens),
         "hash_ids": pa.nulls(n, pa.list_(pa.int64())) if hashes is None else hashes,

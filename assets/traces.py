@@ -2,7 +2,6 @@
 
 # No `from __future__ import annotations`: Dagster resolves the annotations of an asset's parameters itself.
 
-
 import dagster as dg
 
 from assets.identity import sources_digest

@@ -11,6 +11,7 @@ from pipelines.commands.diff import diff
 from pipelines.commands.evidence import evidence
 from pipelines.commands.export import export
 from pipelines.commands.golden import golden
+from pipelines.commands.matrix import matrix
 from pipelines.commands.register import register
 from pipelines.commands.replay import replay
 from pipelines.commands.runs import runs, show
@@ -35,5 +36,5 @@ def main() -> None:
 for command in (replay, validate, show, runs, sql, export, demo, golden, store, warmup, register, trace, ui):
     main.add_command(command)
 # The regression desk.
-for command in (diff, anomalies, baseline, evidence):
+for command in (diff, anomalies, baseline, evidence, matrix):
     main.add_command(command)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets import anomalies, performance, regression, replay, traces
-from pipelines.jobs import replay_job
+from assets import anomalies, performance, regression, replay, scenarios, traces
+from pipelines.jobs import matrix_job, replay_job
 from pipelines.resources import store_resource
-from pipelines.schedules import nightly_replay
+from pipelines.schedules import nightly_matrix, nightly_replay
+from pipelines.suites import changed_scenarios
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
     return dg.Definitions(
-        assets=dg.load_assets_from_modules([traces, performance, replay, anomalies, regression]),
-        jobs=[replay_job],
-        schedules=[nightly_replay],
+        assets=dg.load_assets_from_modules([traces, performance, replay, anomalies, regression, scenarios]),
+        jobs=[replay_job, matrix_job],
+        schedules=[nightly_replay, nightly_matrix],
+        sensors=[changed_scenarios],
         resources={"store": store_resource},
     )

@@ -107,15 +107,15 @@ class PassClock:
             np.maximum.at(last, rows["request"], self.at(rows["rank"], rows["first_pass"] + rows["n_passes"] - 1))
         return last[requests]
 
-    def gaps(self, unfinished: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def gaps(self, uncounted: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(gap ns, how often, end ns) of all inter-token gaps of completed requests.
 
         Args:
-            unfinished: mask over requests whose gaps do not count, or None when all ended.
+            uncounted: mask over requests whose gaps do not count, or None when all do.
         """
-        if unfinished is not None and self._spans is not None:
+        if uncounted is not None and self._spans is not None:
             for rows in self._spans:
-                mine = unfinished[rows["request"]] & (rows["n_passes"] > 1)
+                mine = uncounted[rows["request"]] & (rows["n_passes"] > 1)
                 for k, first, n in zip(
                     rows["rank"][mine], rows["first_pass"][mine], rows["n_passes"][mine], strict=True
                 ):
@@ -137,9 +137,9 @@ class PassClock:
             gap, weight, end = gap[some], weight[some], end[some]
         parts = [(gap, weight, end)]
         for (gap, end), request in zip(self._breaks, self._break_requests, strict=True):
-            keep = slice(None) if unfinished is None else ~unfinished[request]
+            keep = slice(None) if uncounted is None else ~uncounted[request]
             parts.append((gap[keep], np.ones(len(gap[keep]), np.int64), end[keep]))
-        parts += self._zero_gaps(unfinished)
+        parts += self._zero_gaps(uncounted)
         if len(parts) == 1:
             return parts[0]
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]

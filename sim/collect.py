@@ -50,7 +50,7 @@ class Collector:
         self.spec, self.load, self.state, self.sink, self.drafting = spec, load, state, sink, drafting
         self.evidence = EvidenceCounter(spec.timing)
         # Gaps of requests that do not complete are taken out again at the end.
-        self.keep_spans = spec.stop_ns is not None or _may_break_off(spec, load)
+        self.keep_spans = spec.stop_ns is not None or load.warmup > 0 or _may_break_off(spec, load)
         self.clock = PassClock(spec.ranks, len(load), keep_spans=self.keep_spans)
         self.sink_seconds = 0.0
 
@@ -139,9 +139,9 @@ class Collector:
         """Write what only the end reveals: open spans, the requests table, the evidence.
 
         Returns:
-            The weighted inter-token gaps of completed requests: gap_ns, gap_weight, gap_end_ns.
+            The weighted inter-token gaps of completed requests, warm-up excluded: gap_ns, gap_weight, gap_end_ns.
         """
-        st, unfinished = self.state, None
+        st, uncounted = self.state, None
         if stopped:
             for rank in range(self.spec.ranks):
                 if self.drafting is None:
@@ -150,13 +150,14 @@ class Collector:
                     close_open_bursts(st, self.drafting, rank)
                 self.drain(last=True)
         if self.keep_spans:
-            unfinished = st.q[:, S.STATUS] != COMPLETED
+            uncounted = st.q[:, S.STATUS] != COMPLETED
+            uncounted[: self.load.warmup] = True
         for low in range(0, len(self.load), REQUEST_ROWS):
             self._hand_over("requests", self._requests(low, min(low + REQUEST_ROWS, len(self.load))))
         self._hand_over("evidence", self.evidence.columns())
         if self.drafting is not None:
             self._hand_over("acceptance", acceptance(self.drafting))
-        return dict(zip(("gap_ns", "gap_weight", "gap_end_ns"), self.clock.gaps(unfinished), strict=True))
+        return dict(zip(("gap_ns", "gap_weight", "gap_end_ns"), self.clock.gaps(uncounted), strict=True))
 
     def _requests(self, low: int, high: int) -> Columns:
         load, status, made = self.load, self.state.q[low:high, S.STATUS], self.state.q[low:high, S.RECEIVED]

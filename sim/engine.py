@@ -17,10 +17,11 @@ from sim.errors import Deadlock, Livelock, ReplayError, TimingError, WorkloadErr
 from sim.explain import CLOCK_MESSAGE, blocked_message, livelock_message
 from sim.inputs import Workload
 from sim.loop import run
+from sim.plays import followers, openers
 from sim.prefix import share
 from sim.result import MemorySink, Outcome, Sink
 from sim.settle import LIVELOCK_CHOICES
-from sim.setup import allocate, config_of, first_turns, inputs_of, log_rows
+from sim.setup import allocate, config_of, inputs_of, log_rows
 from sim.spec import EngineSpec, FlatTiming
 from sim.speculation.setup import drafting_of
 from sim.state import State
@@ -46,10 +47,11 @@ def replay(
     load_kernels()
     began = time.perf_counter()
     shared = share(workload, spec.block_tokens, caching=spec.prefix_caching)
-    config, inputs = config_of(spec, workload), inputs_of(workload, shared)
+    follow = followers(workload)
+    config, inputs = config_of(spec, workload), inputs_of(workload, shared, follow)
     # A worker may write this many rows of one kind between two looks at the logs.
     rows = spec.dp * (4 * config.seqs + 8)
-    state, prices = allocate(spec, workload, shared, config, rows), compile_timing(spec)
+    state, prices = allocate(spec, workload, shared, follow, config, rows), compile_timing(spec)
     drafting = drafting_of(spec, len(workload), config.seqs, log_rows(rows))
     collector = Collector(spec, workload, state, sink, drafting)
     while True:
@@ -120,7 +122,9 @@ def check(spec: EngineSpec, load: Workload) -> None:
     """
     n = len(load)
     columns = {"arrival_ns": load.arrival_ns, "prompt_tokens": load.prompt_tokens, "output_tokens": load.output_tokens}
-    columns |= {name: getattr(load, name) for name in ("hashed_tokens", "session", "delay_ns", "pinned_rank")}
+    columns |= {
+        name: getattr(load, name) for name in ("hashed_tokens", "session", "delay_ns", "pinned_rank", "not_before_ns")
+    }
     for name, values in columns.items():
         if values is not None and len(values) != n:
             raise WorkloadError(f"workload column {name} has {len(values)} rows, arrival_ns has {n}")
@@ -135,13 +139,23 @@ def check(spec: EngineSpec, load: Workload) -> None:
     refuse(load.prompt_tokens + load.output_tokens > limit, f"prompt and output together exceed {limit} tokens")
     if load.pinned_rank is not None:
         refuse(load.pinned_rank >= spec.dp, f"pinned_rank must be below the {spec.dp} attention-DP ranks of a worker")
-    if load.delay_ns is not None:
-        refuse(load.delay_ns < 0, "delay_ns must not be negative")
-        refuse(load.delay_ns > CLOCK_END_NS, f"delay_ns must be at most {CLOCK_END_NS}, 146 years")
+    for name in ("delay_ns", "not_before_ns"):
+        times = getattr(load, name)
+        if times is not None:
+            refuse(times < 0, f"{name} must not be negative")
+            refuse(times > CLOCK_END_NS, f"{name} must be at most {CLOCK_END_NS}, 146 years")
+    if load.wait_offsets is not None:
+        _check_waits(load, refuse)
+    if load.send_limit is not None and load.send_limit < 1:
+        raise WorkloadError(f"send_limit={load.send_limit} must be at least 1")
+    if load.warmup < 0:
+        raise WorkloadError(f"warmup={load.warmup} must not be negative")
     if load.hashed_tokens is not None:
         refuse(load.hashed_tokens < 0, "hashed_tokens must not be negative")
     if load.concurrency is None:
-        firsts = load.arrival_ns if load.session is None else load.arrival_ns[first_turns(load.session)[0]]
+        firsts = load.arrival_ns
+        if load.session is not None:
+            firsts = firsts[openers(np.asarray(load.session)) == np.arange(n)]
         refuse(firsts < 0, "arrival_ns must not be negative")
         refuse(firsts > CLOCK_END_NS, f"arrival_ns must be at most {CLOCK_END_NS}, 146 years")
         if n and (np.diff(firsts) < 0).any():
@@ -166,3 +180,25 @@ def check(spec: EngineSpec, load: Workload) -> None:
         )
     if spec.profile == "vllm" and spec.preemption == "fifo":
         raise WorkloadError("preemption 'fifo' does not exist in vLLM; use 'lifo', or profile parity")
+
+
+def _check_waits(load: Workload, refuse: Callable[[np.ndarray, str], None]) -> None:
+    """Waits point back within their play, so that nobody can wait for itself in the end."""
+    n, offsets, on = len(load), load.wait_offsets, load.wait_on
+    delay, dispatch = load.wait_delay_ns, load.wait_on_dispatch
+    if load.session is None or offsets is None or on is None or delay is None or dispatch is None:
+        raise WorkloadError("wait_offsets need session, wait_on, wait_delay_ns and wait_on_dispatch beside them")
+    if len(offsets) != n + 1 or offsets[0] != 0 or (np.diff(offsets) < 0).any() or offsets[-1] != len(on):
+        raise WorkloadError("wait_offsets must begin at 0, not decrease, and end at len(wait_on) after every request")
+    if len(delay) != len(on) or len(dispatch) != len(on):
+        raise WorkloadError("wait_on, wait_delay_ns and wait_on_dispatch must be equally long")
+    who = np.repeat(np.arange(n), np.diff(offsets))
+    session = np.asarray(load.session)
+
+    def any_of(bad: np.ndarray) -> np.ndarray:
+        return np.bincount(who[bad], minlength=n) > 0
+
+    refuse(any_of((on < 0) | (on >= who)), "wait_on must name an earlier request")
+    refuse(any_of(session[on] != session[who]) | any_of(session[who] < 0), "may wait for requests of its own play only")
+    refuse(any_of(delay < 0), "wait_delay_ns must not be negative")
+    refuse(any_of(delay > CLOCK_END_NS), f"wait_delay_ns must be at most {CLOCK_END_NS}, 146 years")

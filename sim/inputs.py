@@ -25,10 +25,23 @@ class Workload:
         hash_block_tokens: tokens per id.
         hashed_tokens: shape (n,), int64, leading tokens that ids describe; None: the prompts, as far as ids reach.
         session: shape (n,), int64, session number or -1; None when no row belongs to a session. Rows of a session are
-            turns in source order; a later turn arrives `delay_ns` after the end of the one before.
-        delay_ns: shape (n,), int64, think time before a later turn; None: zero.
+            turns in source order; a later turn arrives `delay_ns` after the end of the one before. With
+            `wait_offsets` they are the requests of one play instead.
+        delay_ns: shape (n,), int64, think time before a later turn; None: zero. Not read with `wait_offsets`.
+        not_before_ns: shape (n,), int64, earliest arrival of a request that does not open its session or play, counted
+            from the arrival of the one that does; None: zero.
+        wait_offsets: shape (n + 1,), int64; None where sessions say all. Request r of a play arrives when everything in
+            wait_on[wait_offsets[r]:wait_offsets[r + 1]] has happened, each followed by its delay. The first request of
+            a play waits for nobody; others that do not, arrive with it (or at their `not_before_ns`).
+        wait_on: shape (waits,), int64, an earlier request of the same play; None with `wait_offsets`.
+        wait_delay_ns: shape (waits,), int64, from the event to the earliest arrival.
+        wait_on_dispatch: shape (waits,), 1: the event is that request's arrival, 0: its end.
         pinned_rank: shape (n,), int64, attention-DP rank inside the worker, or -1; None: nobody is pinned.
-        concurrency: None for an open load; else the closed loop's slots. A session holds its slot, think time included.
+        concurrency: None for an open load; else the closed loop's slots. A session or play holds its slot until its
+            last request has ended, think time included.
+        send_limit: requests after whose arrival no more are sent, in whatever sessions they are; None: all are.
+        warmup: this many leading requests run like the others, and do not count: they leave no inter-token gaps, and
+            metrics leave them out.
     """
 
     arrival_ns: np.ndarray
@@ -42,6 +55,13 @@ class Workload:
     delay_ns: np.ndarray | None = None
     pinned_rank: np.ndarray | None = None
     concurrency: int | None = None
+    not_before_ns: np.ndarray | None = None
+    wait_offsets: np.ndarray | None = None
+    wait_on: np.ndarray | None = None
+    wait_delay_ns: np.ndarray | None = None
+    wait_on_dispatch: np.ndarray | None = None
+    send_limit: int | None = None
+    warmup: int = 0
 
     def __len__(self) -> int:
         return len(self.arrival_ns)

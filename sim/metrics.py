@@ -87,6 +87,7 @@ class Metrics:
     peak_active_blocks: int
     committed_prefill_tokens: int | None
     gpus_per_worker: int = 1
+    n_warmup: int = 0
 
     @property
     def worker_seconds(self) -> float:
@@ -106,6 +107,7 @@ class Metrics:
             ("run", "requests", "completed", n, "requests", self.n_requests),
             ("run", "requests", "rejected", self.n_rejected, "requests", self.n_requests),
             ("run", "requests", "unfinished", self.n_requests - n - self.n_rejected, "requests", self.n_requests),
+            *([("run", "requests", "warmup", self.n_warmup, "requests", self.n_requests)] if self.n_warmup else []),
             ("run", "passes", "total", self.n_passes, "passes", self.n_passes),
             ("run", "admissions", "total", self.n_admissions, "admissions", self.n_requests),
             ("run", "preemptions", "total", self.n_preemptions, "preemptions", self.n_requests),
@@ -178,6 +180,7 @@ def compute(
     window: tuple[int, int] | None = None,
     chunks: Columns | None = None,
     gpus_per_worker: int | None = None,
+    warmup: int = 0,
 ) -> Metrics:
     """Every figure of one replay.
 
@@ -191,11 +194,17 @@ def compute(
         chunks: the chunks table, or None; without it committed prefill tokens are known only if `passes` are there and
             nothing was preempted.
         gpus_per_worker: for gpu hours; default one per attention-DP rank.
+        warmup: leading requests that do not count, as in the workload. Time then counts from the first arrival of one
+            that does. Passes, memory and worker time are those of the whole replay.
     """
     status, arrival = requests["status"], requests["arrival_ns"]
-    completed = status == COMPLETED
+    counted: np.ndarray | bool = True if warmup == 0 else np.arange(len(status)) >= warmup
+    completed = (status == COMPLETED) & counted
     gaps = Gaps(*(outcome.latencies[name] for name in ("gap_ns", "gap_weight", "gap_end_ns")))
     duration_ns = int(requests["end_ns"].max(where=completed, initial=0))
+    if warmup:
+        first_ns = int(arrival.min(where=counted & (arrival >= 0), initial=np.iinfo(np.int64).max))
+        duration_ns = max(0, duration_ns - first_ns)
     run = _scope("run", duration_ns, requests, completed, gaps, sla)
     steady = None
     if window is None:
@@ -206,12 +215,13 @@ def compute(
         flow = _flow(requests, completed, kept, window)
         steady = _scope("steady", window[1] - window[0], requests, inside, kept, sla, flow)
     first, most = requests["cached_tokens_first"], requests["cached_tokens_max"]
-    submitted = (arrival >= 0) & (arrival <= outcome.end_ns)
-    n_preemptions = int(requests["n_preemptions"].sum())
+    sent = (arrival >= 0) & (arrival <= outcome.end_ns)
+    submitted = sent & counted
+    n_preemptions = int(requests["n_preemptions"].sum(where=counted))
     committed = None
     if chunks is not None:
-        committed = committed_prefill_tokens(chunks)
-    elif passes is not None and n_preemptions == 0:
+        committed = committed_prefill_tokens(chunks, warmup)
+    elif passes is not None and n_preemptions == 0 and warmup == 0:
         committed = int(passes["prefill_tokens"].sum())
     return Metrics(
         run=run,
@@ -220,15 +230,16 @@ def compute(
         engine_ms=outcome.engine_ms,
         end_ns=outcome.end_ns,
         n_requests=int(np.count_nonzero(submitted)),
-        n_rejected=int(np.count_nonzero(status == REJECTED)),
+        n_rejected=int(np.count_nonzero((status == REJECTED) & counted)),
         n_preemptions=n_preemptions,
-        n_admissions=int(requests["n_admissions"].sum()),
+        n_admissions=int(requests["n_admissions"].sum(where=counted)),
         n_passes=outcome.n_passes,
         reused_tokens_max=int(most.sum(where=completed)),
         reused_tokens_first=int(first.sum(where=completed)),
         peak_active_blocks=outcome.peak_active_blocks,
         committed_prefill_tokens=committed,
         gpus_per_worker=spec.dp if gpus_per_worker is None else gpus_per_worker,
+        n_warmup=int(np.count_nonzero(sent[:warmup])),
     )
 
 
@@ -271,8 +282,8 @@ class Tap:
     Lets metrics of a replay be computed whose tables go straight to disk, or, without a sink behind it, nowhere.
     """
 
-    def __init__(self, sink: Sink | None = None) -> None:
-        self._sink, self._requests = sink, list[Columns]()
+    def __init__(self, sink: Sink | None = None, *, warmup: int = 0) -> None:
+        self._sink, self._requests, self._warmup = sink, list[Columns](), warmup
         self._committed = 0
 
     def rows(self, table: str, columns: Columns) -> None:
@@ -280,7 +291,7 @@ class Tap:
         if table == "requests":
             self._requests.append(columns)
         elif table == "chunks":
-            self._committed += committed_prefill_tokens(columns)
+            self._committed += committed_prefill_tokens(columns, self._warmup)
         if self._sink is not None:
             self._sink.rows(table, columns)
 
@@ -302,7 +313,8 @@ class Tap:
         gpus_per_worker: int | None = None,
     ) -> Metrics:
         """Every figure of the replay that wrote here; arguments as in the function of that name."""
-        found = compute(self.requests(), outcome, None, spec, sla=sla, window=window, gpus_per_worker=gpus_per_worker)
+        gpus, table, warmup = gpus_per_worker, self.requests(), self._warmup
+        found = compute(table, outcome, None, spec, sla=sla, window=window, gpus_per_worker=gpus, warmup=warmup)
         return replace(found, committed_prefill_tokens=self._committed)
 
 
@@ -315,12 +327,15 @@ def steady_window(arrival_ns: np.ndarray) -> tuple[int, int] | None:
     return int(parted[marks[0]]), int(parted[marks[1]])
 
 
-def committed_prefill_tokens(chunks: Columns) -> int:
+def committed_prefill_tokens(chunks: Columns, warmup: int = 0) -> int:
     """Tokens computed by requests that computed prompt tokens in the same pass: reuse excluded, recomputation included.
 
     A resumed request whose prompt is still cached computes generated tokens only; the reference does not count those.
     """
-    return int(chunks["n_tokens"].sum(where=chunks["prompt_tokens"] > 0))
+    of_prompts = chunks["prompt_tokens"] > 0
+    if warmup:
+        of_prompts &= chunks["request"] >= warmup
+    return int(chunks["n_tokens"].sum(where=of_prompts))
 
 
 def _scope(

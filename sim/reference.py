@@ -14,6 +14,7 @@ import heapq
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -848,32 +849,64 @@ class Tables:
             token += made
 
 
+class Wait(NamedTuple):
+    """An event that a request waits for: another's arrival (`on_dispatch`) or end, and then `delay` ns."""
+
+    on: int
+    delay: int
+    on_dispatch: bool
+
+
 class Source:
-    """Which request arrives when: open loads by their times, closed loads by free slots, turns after their
-    predecessor."""
+    """Which request arrives when: open loads by their times, closed loads by free slots, others after those they wait
+    for."""
 
     def __init__(self, load: Workload, requests: list[Request]) -> None:
         self.load, self.requests = load, requests
         n = len(requests)
         session = np.full(n, -1) if load.session is None else load.session
-        self.next_turn: dict[int, int] = {}
-        self.opener = list(range(n))  # first turn of the session
+        self.waits: list[list[Wait]] = [[] for _ in range(n)]
+        self.opener = list(range(n))  # first request of the session or play
+        self.members: dict[int, int] = {}  # of an opener: requests that have not ended
         last: dict[int, int] = {}
-        first_turns = []
         for i in range(n):
             s = int(session[i])
             if s >= 0 and s in last:
-                self.next_turn[last[s]] = i
                 self.opener[i] = self.opener[last[s]]
-            else:
-                first_turns.append(i)
+                self.waits[i] = self.waits_of(i, last[s])
             if s >= 0:
                 last[s] = i
-        self.firsts = deque(first_turns)
+            self.members[self.opener[i]] = self.members.get(self.opener[i], 0) + 1
+        self.firsts = deque(i for i in range(n) if self.opener[i] == i)
+        self.waiting = {i for i in range(n) if self.waits[i]}
+        self.watchers: dict[int, list[int]] = {}
+        for i in sorted(self.waiting):
+            for wait in self.waits[i]:
+                self.watchers.setdefault(wait.on, []).append(i)
+        self.arrived: dict[int, int] = {}
+        self.over: dict[int, int] = {}
         self.turns: list[tuple[int, int, int]] = []  # heap of (ready, opener, request)
-        self.in_flight = 0
+        self.in_flight = self.sent = 0
+
+    def waits_of(self, i: int, before: int) -> list[Wait]:
+        """What a request that does not open its session or play waits for (2.5)."""
+        load = self.load
+        if load.wait_offsets is None:
+            return [Wait(before, 0 if load.delay_ns is None else int(load.delay_ns[i]), False)]
+        assert load.wait_on is not None and load.wait_delay_ns is not None and load.wait_on_dispatch is not None
+        found = [
+            Wait(int(load.wait_on[k]), int(load.wait_delay_ns[k]), bool(load.wait_on_dispatch[k]))
+            for k in range(int(load.wait_offsets[i]), int(load.wait_offsets[i + 1]))
+        ]
+        return found or [Wait(self.opener[i], 0, True)]
+
+    @property
+    def exhausted(self) -> bool:
+        return self.load.send_limit is not None and self.sent >= self.load.send_limit
 
     def next_time(self, now: int) -> int | None:
+        if self.exhausted:
+            return None
         times = [self.turns[0][0]] if self.turns else []
         if self.firsts and self.load.concurrency is None:
             times.append(int(self.load.arrival_ns[self.firsts[0]]))
@@ -884,6 +917,8 @@ class Source:
 
         Of two that are due at one instant, the one whose session began earlier in the source comes first.
         """
+        if self.exhausted:
+            return None
         load, open_loop = self.load, self.load.concurrency is None
         first = int(load.arrival_ns[self.firsts[0]]) if self.firsts and open_loop else None
         if self.turns and self.turns[0][0] <= now and (first is None or self.turns[0] < (first, self.firsts[0])):
@@ -896,17 +931,31 @@ class Source:
         else:
             return None
         request = self.requests[index]
-        request.arrival = when
+        request.arrival = self.arrived[index] = when
+        self.sent += 1
+        self.look(index)
         return request
 
     def ended(self, request: Request, now: int) -> None:
-        """A turn ended: its successor becomes due, or its slot falls free."""
-        follower = self.next_turn.get(request.index)
-        if follower is None:
+        """A request ended: who waits for that may become due; the last one of a session frees its slot."""
+        self.over[request.index] = now
+        self.look(request.index)
+        first = self.opener[request.index]
+        self.members[first] -= 1
+        if self.members[first] == 0:
             self.in_flight -= 1
-            return
-        delay = 0 if self.load.delay_ns is None else int(self.load.delay_ns[follower])
-        heapq.heappush(self.turns, (now + delay, self.opener[follower], follower))
+
+    def look(self, event: int) -> None:
+        """Who waits for this request, and for nothing that has not happened, becomes due."""
+        for i in self.watchers.get(event, ()):
+            times = [(self.arrived if wait.on_dispatch else self.over).get(wait.on) for wait in self.waits[i]]
+            if i not in self.waiting or None in times:
+                continue
+            self.waiting.remove(i)
+            ready = max(when + wait.delay for when, wait in zip(times, self.waits[i], strict=True) if when is not None)
+            if self.load.not_before_ns is not None:
+                ready = max(ready, self.arrived[self.opener[i]] + int(self.load.not_before_ns[i]))
+            heapq.heappush(self.turns, (ready, self.opener[i], i))
 
 
 def never_fits(spec: EngineSpec, request: Request) -> int:
@@ -992,7 +1041,7 @@ def finish(spec: EngineSpec, out: Tables, requests: list[Request], sink: Sink, n
     tables["evidence"] = counter.columns()
     gaps: list[tuple[int, int]] = []
     for r in requests:
-        if r.status == COMPLETED:
+        if r.status == COMPLETED and r.index >= out.load.warmup:
             gaps += [(b - a, b) for a, b in zip(r.token_times, r.token_times[1:], strict=False)]
     for name in TABLES:
         sink.rows(name, tables[name])

@@ -8,6 +8,7 @@ import sim.state as S
 from sim.errors import WorkloadError
 from sim.inputs import Workload
 from sim.logs import logged
+from sim.plays import Followers
 from sim.prefix import Shared
 from sim.result import UNFINISHED
 from sim.spec import EngineSpec
@@ -35,30 +36,6 @@ EMPTY_LINKS = (
     S.CACHED_FIRST,
     S.CACHED_MAX,
 )
-
-
-def first_turns(session: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which requests wait for no predecessor, and how the others follow.
-
-    Args:
-        session: shape (n,), session number or -1.
-
-    Returns:
-        mask, shape (n,); index of the next turn or -1, shape (n,), int32; first turn of the session, shape (n,), int64.
-    """
-    n = len(session)
-    order = np.argsort(session, kind="stable")
-    ranked = session[order]
-    follows = np.zeros(n, bool)
-    follows[1:] = (ranked[1:] == ranked[:-1]) & (ranked[1:] >= 0)
-    next_turn = np.full(n, -1, np.int32)
-    places = np.flatnonzero(follows)
-    next_turn[order[places - 1]] = order[places]
-    first = np.ones(n, bool)
-    first[order[places]] = False
-    opener = np.empty(n, np.int64)
-    opener[order] = order[np.maximum.accumulate(np.where(follows, 0, np.arange(n)))]
-    return first, next_turn, opener
 
 
 def _served_outputs(spec: EngineSpec, load: Workload) -> np.ndarray:
@@ -101,21 +78,31 @@ def config_of(spec: EngineSpec, load: Workload) -> Config:
         mask=buckets - 1,
         concurrency=load.concurrency or 0,
         sessions=int(load.session is not None),
+        plays=int(load.wait_offsets is not None),
+        floors=int(load.session is not None and load.not_before_ns is not None),
+        sends=-1 if load.send_limit is None else load.send_limit,
         pinned=int(load.pinned_rank is not None),
     )
 
 
-def inputs_of(load: Workload, shared: Shared) -> Inputs:
-    n = len(load)
-    firsts, next_turn = np.arange(n, dtype=np.int32), np.zeros(0, np.int32)
-    opener, delay = np.zeros(0, np.int64), np.zeros(0, np.int64)
-    if load.session is not None:
-        first, next_turn, opener = first_turns(np.asarray(load.session))
-        firsts = np.flatnonzero(first).astype(np.int32)
-        delay = np.zeros(n, np.int64) if load.delay_ns is None else np.array(load.delay_ns, np.int64)
+def inputs_of(load: Workload, shared: Shared, follow: Followers) -> Inputs:
+    nobody = np.zeros(0, np.int64)
+    not_before = nobody if load.not_before_ns is None else np.array(load.not_before_ns, np.int64)
     pinned = np.zeros(0, np.int32) if load.pinned_rank is None else np.array(load.pinned_rank, np.int32)
     arrival = np.array(load.arrival_ns, np.int64)
-    return Inputs(arrival, firsts, next_turn, opener, delay, pinned, shared.at, shared.chain)
+    return Inputs(
+        arrival=arrival,
+        firsts=follow.firsts,
+        opener=follow.opener,
+        follow_at=follow.at,
+        follow_who=follow.who,
+        follow_delay=follow.delay,
+        follow_on_dispatch=follow.on_dispatch,
+        not_before=not_before,
+        pinned=pinned,
+        chain_at=shared.at,
+        chain=shared.chain,
+    )
 
 
 def log_rows(rows: int) -> int:
@@ -123,7 +110,7 @@ def log_rows(rows: int) -> int:
     return max(LOG_ROWS, 2 * rows) + LOG_PAD
 
 
-def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, rows: int) -> State:
+def allocate(spec: EngineSpec, load: Workload, shared: Shared, follow: Followers, config: Config, rows: int) -> State:
     """Arrays of a fresh replay. Large ones are touched only as far as they are used.
 
     Args:
@@ -169,7 +156,7 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, r
     def log(table: str, rows: int) -> np.ndarray:
         return np.empty((len(logged(table, drafting=spec.speculation is not None)), rows), np.int64)
 
-    sessions = n if load.session is not None else 1
+    sessions = n if load.session is not None else 0
     return State(
         q=q,
         t=np.full((n, S.T_WIDTH), -1, np.int64),
@@ -185,6 +172,9 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, config: Config, r
         lease=np.empty(max(1, len(shared.chain)), np.int32),
         heap=np.zeros((spec.workers + 1, 2), np.int64),
         turns=np.zeros((sessions + 1, 2), np.int64),
+        ready=np.zeros(sessions, np.int64),
+        waits=follow.waits,
+        left=follow.size,
         dirty=np.zeros(spec.workers + 1, np.int32),
         passes=log("passes", rows),
         spans=log("spans", rows + kept),

@@ -63,20 +63,40 @@ def heap_pop(heap, n):
 
 @kernel
 def request_ended(cfg, inp, st, r, now):
-    """A turn ended: its successor becomes due after its think time, or its slot falls free (2.2)."""
-    if cfg.sessions and inp.next_turn[r] >= 0:
-        follower = inp.next_turn[r]
-        # Equal times: the session that began earlier in the source goes first.
-        heap_push(st.turns, st.g[S.N_TURNS], now + inp.delay[follower], inp.opener[follower] << 32 | follower)
-        st.g[S.N_TURNS] += 1
-    else:
-        st.g[S.IN_FLIGHT] -= 1
+    """A request ended: who waits for that may become due; the last one of a session frees its slot (2.2)."""
+    if cfg.sessions:
+        _happened(cfg, inp, st, r, now, 0)
+        first = inp.opener[r]
+        st.left[first] -= 1
+        if st.left[first] > 0:
+            return
+    st.g[S.IN_FLIGHT] -= 1
+
+
+@kernel
+def _happened(cfg, inp, st, r, now, dispatch):
+    """Request r arrived (`dispatch`) or ended: who waited for nothing but that becomes due after its delay (2.5)."""
+    for wait in range(inp.follow_at[r], inp.follow_at[r + 1]):
+        if inp.follow_on_dispatch[wait] != dispatch:
+            continue
+        follower = inp.follow_who[wait]
+        st.ready[follower] = max(st.ready[follower], now + inp.follow_delay[wait])
+        st.waits[follower] -= 1
+        if st.waits[follower] == 0:
+            opener, ready = inp.opener[follower], st.ready[follower]
+            if cfg.floors:
+                ready = max(ready, st.t[opener, S.ARRIVAL] + inp.not_before[follower])
+            # Equal times: the session that began earlier in the source goes first.
+            heap_push(st.turns, st.g[S.N_TURNS], ready, opener << 32 | follower)
+            st.g[S.N_TURNS] += 1
 
 
 @inlined
 def next_arrival(cfg, inp, st):
     """Time of the next arrival that is already certain; FAR if none."""
     when = FAR
+    if st.g[S.N_SENT] == cfg.sends:
+        return when
     if cfg.concurrency == 0 and st.g[S.NEXT_FIRST] < len(inp.firsts):
         when = inp.arrival[inp.firsts[st.g[S.NEXT_FIRST]]]
     if st.g[S.N_TURNS] > 0:
@@ -88,7 +108,7 @@ def next_arrival(cfg, inp, st):
 def release_arrivals(cfg, inp, st, now):
     """Everything due at `now` is stamped and placed, in source order."""
     g = st.g
-    while True:
+    while g[S.N_SENT] != cfg.sends:
         first, when = -1, FAR
         if g[S.NEXT_FIRST] < len(inp.firsts):
             if cfg.concurrency == 0:
@@ -128,6 +148,9 @@ def _place(cfg, inp, st, r, when, now):
     """Round robin over workers, then over the worker's ranks; a pin names the rank (2.4)."""
     q, rank = st.q, st.r
     st.t[r, S.ARRIVAL] = when
+    st.g[S.N_SENT] += 1
+    if cfg.plays:
+        _happened(cfg, inp, st, r, when, 1)
     worker = st.g[S.NEXT_WORKER]
     st.g[S.NEXT_WORKER] = (worker + 1) % cfg.workers
     at = inp.pinned[r] if cfg.pinned else -1

@@ -123,7 +123,8 @@ W_WIDTH = 8
     BLAME_REQUEST,
     TOTAL_PASSES,
     LAST_EVENT,
-) = range(22)
+    N_SENT,
+) = range(23)
 G_WIDTH = 24
 
 # ---------------------------------------------------------------- cached blocks: State.nd, int32 (nodes, N_WIDTH)
@@ -212,6 +213,9 @@ class Config(NamedTuple):
     mask: int  # calendar buckets - 1
     concurrency: int  # 0: open load
     sessions: int
+    plays: int  # some may wait for another's arrival
+    floors: int  # some have an earliest arrival
+    sends: int  # requests sent in all, -1 no limit
     pinned: int
 
 
@@ -219,10 +223,13 @@ class Inputs(NamedTuple):
     """Read-only columns."""
 
     arrival: np.ndarray  # int64 (n,)
-    firsts: np.ndarray  # int32: requests that do not wait for a predecessor, in source order
-    next_turn: np.ndarray  # int32 (n,) or empty
-    opener: np.ndarray  # int64 (n,) or empty: first turn of the session
-    delay: np.ndarray  # int64 (n,) or empty
+    firsts: np.ndarray  # int32: requests that open a session or play, or stand alone, in source order
+    opener: np.ndarray  # int64 (n,) or empty: the one that opens the session or play
+    follow_at: np.ndarray  # int64 (n + 1,) or empty: where the waits for a request start (sim.plays)
+    follow_who: np.ndarray  # int32 (waits,)
+    follow_delay: np.ndarray  # int64 (waits,)
+    follow_on_dispatch: np.ndarray  # int8 (waits,)
+    not_before: np.ndarray  # int64 (n,) or empty: earliest arrival after that of the opener
     pinned: np.ndarray  # int32 (n,) or empty
     chain_at: np.ndarray  # int64 (n + 1,) or (1,): where a request's shared identities start
     chain: np.ndarray  # int32: identities of shared leading blocks
@@ -244,7 +251,10 @@ class State(NamedTuple):
     copies: np.ndarray  # int32 (ranks, identities, 2): oldest, newest
     lease: np.ndarray  # int32, parallel to Inputs.chain: node held for each shared block
     heap: np.ndarray  # int64 (workers, 2): group end, worker
-    turns: np.ndarray  # int64 (sessions, 2): ready, opener << 32 | request
+    turns: np.ndarray  # int64 (n or 1, 2): ready, opener << 32 | request
+    ready: np.ndarray  # int64 (n,) or empty: latest of what has been waited for so far
+    waits: np.ndarray  # int32 (n,) or empty: events a request still waits for
+    left: np.ndarray  # int32 (n,) or empty: of an opener, requests that have not ended
     dirty: np.ndarray  # int32 (workers,): workers that may start something now, in order
     passes: np.ndarray  # logs, int64 (columns, capacity)
     spans: np.ndarray

@@ -139,8 +139,8 @@ def accept(
     head = Recorded.of_store(store, run)
     if lost := head.lost():
         raise BaselineError(
-            f"run {head.run['run_id']}: rows of {', '.join(lost)} were not kept, so it cannot be accepted; run it again "
-            "and keep them (--keep all)"
+            f"run {head.run['run_id']}: rows of {', '.join(lost)} were not kept, so it cannot be accepted; run it "
+            "again and keep them (--keep all)"
         )
     name = checked_id("baseline", name or head.run["name"].replace(" ", "-"))
     broken = [a.check_name for a in examine(store, head.run["run_id"]) if a.severity == "error"]

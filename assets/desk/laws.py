@@ -65,7 +65,8 @@ LAWS = (
         UNION ALL
         SELECT 'request_id=' || r.request_id, coalesce(p.end_ns - r.last_token_ns, 0)
         FROM r JOIN s ON s.request_id = r.request_id AND s.first_token_no + s.n_tokens = r.output_tokens
-        LEFT JOIN p ON p.worker = s.worker AND p.dp_rank = s.dp_rank AND p.pass_no = s.first_pass + coalesce(s.n_passes, s.n_tokens) - 1
+        LEFT JOIN p ON p.worker = s.worker AND p.dp_rank = s.dp_rank
+            AND p.pass_no = s.first_pass + coalesce(s.n_passes, s.n_tokens) - 1
         WHERE p.end_ns IS DISTINCT FROM r.last_token_ns
         """,
         "the pass that made the token ends {figure:+,.0f} ns from its recorded time",

@@ -11,6 +11,7 @@ from assets.golden.peer_case import Options
 from assets.golden.run import Replayed
 from sim import metrics
 from sim.result import STATUS_NAMES, UNFINISHED
+from sim.sessions import of_sessions
 
 # The simulator adds milliseconds as doubles, in a changing order, and does not round arrivals to nanoseconds: a time
 # may be off by a few, and a deviation that is zero may be reported as a few 1e-14.
@@ -33,16 +34,41 @@ def differences(case: Mapping[str, Any], options: Options, replayed: Replayed) -
         chunks=replayed.tables["chunks"],
         gpus_per_worker=options.gpus_per_worker,
     )
+    if options.plays is not None:
+        ours |= _of_plays(replayed, options)
     for block, relative in (("summary", RELATIVE), ("sketched", SKETCHED)):
         for key, value in expected[block].items():
             absolute = ABSOLUTE_MS if key.endswith("_ms") else ABSOLUTE
             allowed = max(relative, RELATIVE_RATE) if key.endswith("_per_user") else relative
             if not key.endswith("_ms"):  # a figure over the duration may be as far off as that
                 allowed = max(allowed, ABSOLUTE_MS / max(expected["summary"]["duration_ms"], 1.0))
+            if key == "agentic_play_outcomes":
+                value = _outcomes(value)
             if key not in ours:
                 yield f"{block}.{key}: expected {value!r}, got nothing"
             elif not _same(value, ours[key], allowed, absolute):
                 yield f"{block}.{key}: expected {value!r}, got {ours[key]!r}"
+
+
+def _of_plays(replayed: Replayed, options: Options) -> Row:
+    """What the simulator calls trajectories."""
+    assert options.plays is not None
+    found = of_sessions(replayed.tables["requests"], options.plays)
+    latency = {f"{stat}_trajectory_e2e_latency_ms": value for stat, value in found.latency.stats().items()}
+    ours: Row = {
+        "total_trajectories": found.n_started,
+        "completed_trajectories": found.n_ended,
+        "incomplete_trajectories": found.n_started - found.n_ended,
+        "p50_trajectory_e2e_latency_ms": latency["median_trajectory_e2e_latency_ms"],
+        "agentic_play_outcomes": [["completed", end / 1e6, end / 1e6] for end in sorted(found.last_end_ns.tolist())],
+    }
+    return ours | latency | {"weka_nested_timestamp_basis": options.nested_basis}
+
+
+def _outcomes(plays: list[Row]) -> list[list[Any]]:
+    """How plays ended; their names hold digests of its own."""
+    found = [[play["status"], play["causal_terminal_ms"], play["settled_at_ms"]] for play in plays]
+    return sorted(found, key=lambda each: each[1])
 
 
 def rows(replayed: Replayed) -> list[Row]:

@@ -50,6 +50,7 @@ WITHOUT_EFFECT = {
     "kv_cache_bytes_per_token",
 }
 WORKER_FIELDS = {"engine", "dp_size", "tensor_parallel_size"}
+PLAYS = ("agentic_mooncake", "weka")  # formats whose plays the simulator reports on
 ROW_FIELDS = {"timestamp", "input_length", "output_length", "hash_ids", "session_id", "delay"}
 
 
@@ -66,6 +67,8 @@ class Options(NamedTuple):
 
     sla: Sla | None
     gpus_per_worker: int
+    plays: np.ndarray | None = None  # of each request, where the simulator reports on plays
+    nested_basis: str | None = None
 
 
 def load(case: Mapping[str, Any], base: Path) -> PeerCase:
@@ -90,11 +93,10 @@ def load(case: Mapping[str, Any], base: Path) -> PeerCase:
         sla = Sla(**limits) if limits else None
     except ValueError as problem:
         raise ConfigError(str(problem)) from None
-    return PeerCase(
-        spec,
-        _workload(case["traffic"], spec.block_tokens, base),
-        Options(sla, spec.dp * (worker.get("tensor_parallel_size") or 1)),
-    )
+    workload, basis = _workload(case["traffic"], spec.block_tokens, base)
+    plays = workload.session if case["traffic"].get("format") in PLAYS else None
+    gpus = spec.dp * (worker.get("tensor_parallel_size") or 1)
+    return PeerCase(spec, workload, Options(sla, gpus, plays, basis))
 
 
 def _spec(engine: Mapping[str, Any], dp: int, workers: int, options: Mapping[str, Any]) -> EngineSpec:
@@ -186,9 +188,10 @@ def _timing(model: Mapping[str, Any]) -> Timing:
     raise Unsupported("timing models", f"engine.timing_model.type={kind!r}")
 
 
-def _workload(traffic: Mapping[str, Any], engine_block_tokens: int, base: Path) -> Workload:
+def _workload(traffic: Mapping[str, Any], engine_block_tokens: int, base: Path) -> tuple[Workload, str | None]:
+    """The requests; and, of Weka documents, what nested times were taken to count from."""
     if traffic["kind"] == "synthetic":
-        return _synthetic(traffic, engine_block_tokens)
+        return _synthetic(traffic, engine_block_tokens), None
     trace_format = traffic.get("format", "mooncake")
     if trace_format != "mooncake":
         return _other_format(traffic, trace_format, engine_block_tokens)
@@ -199,19 +202,18 @@ def _workload(traffic: Mapping[str, Any], engine_block_tokens: int, base: Path) 
     if traffic.get("path") is not None:
         with (base / traffic["path"]).open() as lines:
             rows = [json.loads(line) for line in lines if line.strip()]
-    return _trace(rows, traffic)
+    return _trace(rows, traffic), None
 
 
-def _other_format(traffic: Mapping[str, Any], name: str, engine_block_tokens: int) -> Workload:
+def _other_format(traffic: Mapping[str, Any], name: str, engine_block_tokens: int) -> tuple[Workload, str | None]:
     """Rows of the formats that the trace readers know."""
     from assets.ingest import FORMATS, TraceError, read_trace
     from assets.inputs import workload_of
 
     if name not in FORMATS:
         raise Unsupported("trace formats", f"traffic.format={name!r}")
-    if name == "weka":
-        raise Unsupported("request graphs", "traffic.format='weka': an earliest start of calls that wait")
     concurrency, ratio = traffic.get("concurrency"), _time_ratio(traffic)
+    lanes = traffic.get("agentic_lanes")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.jsonl"
         path.write_text("\n".join(json.dumps(row) for row in traffic["rows"]))
@@ -226,15 +228,14 @@ def _other_format(traffic: Mapping[str, Any], name: str, engine_block_tokens: in
             )
         except TraceError as problem:
             raise ConfigError(f"traffic.rows: {problem}") from None
-    if trace.needs:
-        raise Unsupported("request graphs", f"traffic.format={name!r}: " + ", ".join(trace.needs))
-    return workload_of(
+    workload = workload_of(
         trace,
         len(trace),
         arrival_ns=_whole_ns(trace.arrival_ns / MS / ratio),
-        delay_ns=None if trace.delay_ns is None else _whole_ns(trace.delay_ns / MS / ratio),
-        concurrency=concurrency,
+        faster=lambda ns: _whole_ns(ns / MS / ratio),
+        concurrency=concurrency if lanes is None else lanes,
     )
+    return workload, trace.notes.get("nested_timestamp_basis")
 
 
 def _trace(rows: list[dict[str, Any]], traffic: Mapping[str, Any]) -> Workload:

@@ -1,18 +1,19 @@
 """Agentic Mooncake JSON lines: requests that wait for one another. Version 2 has a header line, older files none.
 
-Rules WL-14 to WL-16. A play is a graph of requests. Where every request waits for the completion of one other at
-most, and nobody else waits for that one, the chains are sessions, and that is what is replayed. Anything else
-(several to wait for, two that wait for one, a wait for a dispatch, an earliest start of its own) can be read and
-looked at, not replayed yet.
+Rules WL-14 to WL-16. A play is a graph of requests. Each arrives when everything it waits for has happened (another's
+end, or its dispatch, and then a delay), and not before its own earliest start, which counts from the play's first
+root. Where every request of a play waits for the end of one other at most, and nobody else waits for that one, the
+play is a session and its requests are turns. The older form has no plays: what waits connect is one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from assets.ingest.fields import BadRow, name, prompt_tokens, tokens
-from assets.ingest.graph import Wait, chains, faulty, features, in_order
+from assets.ingest.graph import Wait, are_chains, components, faulty, places_in_time
 from assets.ingest.json_text import enough_ids, hash_ids, json_object, objects
 from assets.ingest.parser import Format, Options, Parser
 from assets.ingest.rows import Row
@@ -52,17 +53,11 @@ class Reader(Parser):
         self._block = options.block_tokens
         self._versioned = False
         self._steps: dict[str, _Step] = {}
-        self._needs: tuple[str, ...] = ()
 
     @property
     def block_tokens(self) -> int:
         """The header says it."""
         return self._block
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """What is more than a chain."""
-        return self._needs
 
     def header(self, line: bytes) -> bool:
         try:
@@ -130,25 +125,33 @@ class Reader(Parser):
         waits = {each: step.waits for each, step in self._steps.items()}
         plays = {each: step.play for each, step in self._steps.items()}
         bad = faulty(waits, plays)
-        good = {each: step for each, step in self._steps.items() if each not in bad}
-        waits = {each: waits[each] for each in good}
-        starts = _starts(good)
-        self._needs = features(waits, {each: step.not_before_ns or 0 for each, step in good.items()}, starts)
-        named = {} if self._needs else chains(waits)
-        for request_id in (*bad, *in_order(waits)):
+        for request_id, other in bad.items():
             step = self._steps[request_id]
-            made: Row | BadRow
-            if request_id in bad:
-                made = BadRow("no_such_request", "dependencies", bad[request_id])
-            elif self._needs:
-                made = step.row._replace(arrival_ns=step.not_before_ns or 0)
-            else:
-                wait = step.waits[0] if step.waits else None
-                made = step.row._replace(
-                    arrival_ns=None if wait else (step.not_before_ns or 0) - starts[step.play],
-                    session=named.get(request_id),
-                    delay_ns=wait.delay_ns if wait else None,
+            yield step.ordinal, step.number, step.line, BadRow("no_such_request", "dependencies", other)
+        waits = {each: found for each, found in waits.items() if each not in bad}
+        if not self._versioned:
+            plays = components(waits)
+        chained = are_chains(waits, plays)
+        members = Counter(plays[each] for each in waits)
+        starts = _starts({each: self._steps[each] for each in waits}, plays)
+        # The older form has one clock for all plays; in the newer one each counts from its own start.
+        own = dict.fromkeys(starts, 0) if not self._versioned else starts
+        at = {each: (self._steps[each].not_before_ns or 0) - own[plays[each]] for each in waits}
+        for request_id, order_ns in places_in_time(waits, at).items():
+            step, play = self._steps[request_id], plays[request_id]
+            alone = members[play] == 1
+            made = step.row._replace(
+                arrival_ns=order_ns,
+                session=None if alone else play,
+                not_before_ns=max(0, (step.not_before_ns or 0) - starts[play]),
+            )
+            if not chained:
+                found = tuple(
+                    (self._steps[wait.request_id].ordinal, wait.delay_ns, wait.on_dispatch) for wait in step.waits
                 )
+                made = made._replace(waits=found)
+            elif step.waits:
+                made = made._replace(arrival_ns=None, delay_ns=step.waits[0].delay_ns)
             yield step.ordinal, step.number, step.line, made
 
     def notes(self) -> dict[str, Any]:
@@ -170,14 +173,14 @@ def _timing_of_the_older_form(row: dict[str, Any]) -> tuple[int | None, list[Wai
     return None, [Wait(name(each, "wait_for"), delay_ns, False) for each in found]
 
 
-def _starts(steps: dict[str, _Step]) -> dict[str, int]:
-    """When each play's first root may start: where a play's own time counts from. The older form has one clock."""
+def _starts(steps: dict[str, _Step], plays: dict[str, str]) -> dict[str, int]:
+    """When each play's first root may start: where the play's own time counts from."""
     found: dict[str, int] = {}
-    for step in steps.values():
-        if step.play and not step.waits:
-            mine = step.not_before_ns or 0
-            found[step.play] = min(mine, found.get(step.play, mine))
-    return found | {"": 0}
+    for request_id, step in steps.items():
+        if not step.waits:
+            play, mine = plays[request_id], step.not_before_ns or 0
+            found[play] = min(mine, found.get(play, mine))
+    return found
 
 
 FORMAT = Format("agentic_mooncake", "Agentic Mooncake JSON lines", recognise, Reader)

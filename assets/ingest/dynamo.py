@@ -3,16 +3,20 @@
 A `request_end` record is a request: when it came, how long its answer was, and the hashes of its prompt's blocks,
 whose size stands in the records. Tool and payload records are skipped, for the times of the requests already cover
 them. Records may be wrapped in `event`. Requests are ordered by (start, end, id), rule WL-17. With `agent_context`,
-those of one session are its turns: each follows the one before after the recorded pause. Sessions with a parent
-session wait for other sessions and cannot be replayed yet.
+those of one session follow one another after the recorded pauses (their recorded starts are no lower bound, and
+nothing else is, as its producer has it). A session with a parent session starts as long after the parent's latest
+request as recorded, and the first request of the parent that came after the session's last one had ended waits for
+that end, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from assets.ingest.fields import BadRow, name, prompt_tokens, tokens
+from assets.ingest.graph import Wait, components, places_in_time
 from assets.ingest.json_text import enough_ids, hash_ids, json_object, objects
 from assets.ingest.parser import Format, Options, Parser
 from assets.ingest.rows import Row
@@ -21,6 +25,10 @@ from assets.ingest.times import UNITS, span_ns
 SCHEMA, REQUEST = "dynamo.request.trace.v1", "request_end"
 SKIPPED = frozenset(("request_payload", "tool_start", "tool_end", "tool_error"))
 MS = UNITS["ms"]
+REPLAY = (
+    "requests of a session start as long after the end of the one before as recorded, not at their recorded times: "
+    "with a faster engine they come earlier, with a slower one later"
+)
 
 
 def recognise(lines: list[bytes]) -> str | None:
@@ -51,17 +59,13 @@ class Reader(Parser):
         self._ids: set[str] = set()
         self._block: int | None = options.asserted_block
         self._kinds: dict[str, int] = {}
-        self._parents: set[str] = set()
+        self._parents: dict[str, str] = {}
+        self._lost = 0
 
     @property
     def block_tokens(self) -> int:
         """The records say it."""
         return self._block or self.options.block_tokens
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Sessions of subagents."""
-        return ("sessions that wait for other sessions (parent_session_id)",) if self._parents else ()
 
     def take(self, ordinal: int, number: int, line: bytes) -> int:
         record = _record(json_object(line))
@@ -104,12 +108,22 @@ class Reader(Parser):
         session = name(_given(_section(record, "agent_context"), "session_id"), "session_id")
         parent = context.get("parent_session_id")
         if parent is not None:
-            self._parents.add(name(parent, "parent_session_id"))
+            self._parents.setdefault(session, name(parent, "parent_session_id"))
         return session
 
     def finish(self) -> Iterator[tuple[int, int, bytes, Row | BadRow]]:
+        calls = sorted(self._calls, key=lambda each: each[:3])
+        sessions: dict[str, list[_Call]] = {}
+        for call in calls:
+            if call.row.session is not None:
+                sessions.setdefault(call.row.session, []).append(call)
+        self._lost = sum(parent not in sessions for parent in self._parents.values())
+        parents = {child: parent for child, parent in self._parents.items() if parent in sessions and child in sessions}
+        if parents:
+            yield from _plays(calls, sessions, parents)
+            return
         ends: dict[str, int] = {}
-        for call in sorted(self._calls, key=lambda each: each[:3]):
+        for call in calls:
             row, session = call.row, call.row.session
             if session is not None:
                 if session in ends:
@@ -118,7 +132,42 @@ class Reader(Parser):
             yield call.ordinal, call.number, call.line, row
 
     def notes(self) -> dict[str, Any]:
-        return {"skipped_records": dict(sorted(self._kinds.items()))}
+        more: dict[str, Any] = {"replay": REPLAY} if any(call.row.session for call in self._calls) else {}
+        more |= {"sessions_with_unknown_parents": self._lost} if self._lost else {}
+        return {"skipped_records": dict(sorted(self._kinds.items())), **more}
+
+
+def _plays(
+    calls: list[_Call], sessions: dict[str, list[_Call]], parents: dict[str, str]
+) -> Iterator[tuple[int, int, bytes, Row | BadRow]]:
+    """Requests that wait for those of other sessions, too (rule WL-17). What parents connect is one play."""
+    waits: dict[str, list[Wait]] = {call.request_id: [] for call in calls}
+    for own in sessions.values():
+        for before, call in pairwise(own):
+            waits[call.request_id].append(Wait(before.request_id, max(0, call.start_ns - before.end_ns), False))
+    place = {call.request_id: i for i, call in enumerate(calls)}
+    for child, parent in parents.items():
+        first, last = sessions[child][0], max(sessions[child], key=lambda call: call.end_ns)
+        # Only what stands before can be waited for, so that two sessions cannot wait for each other.
+        earlier = [call for call in sessions[parent] if place[call.request_id] < place[first.request_id]]
+        if earlier and child != parent:
+            spawn = earlier[-1]
+            waits[first.request_id].append(Wait(spawn.request_id, first.start_ns - spawn.start_ns, True))
+            later = (call for call in sessions[parent] if place[call.request_id] > place[last.request_id])
+            if (joining := next((call for call in later if call.start_ns >= last.end_ns), None)) is not None:
+                waits[joining.request_id].append(Wait(last.request_id, joining.start_ns - last.end_ns, False))
+    starts = {call.request_id: call.start_ns for call in calls}
+    by_id = {call.request_id: call for call in calls}
+    plays = components(waits)
+    opened: dict[str, int] = {}
+    for request_id, order_ns in places_in_time(waits, starts).items():
+        call, play = by_id[request_id], plays[request_id]
+        opener_ns = opened.setdefault(play, order_ns)
+        found = tuple((by_id[wait.request_id].ordinal, wait.delay_ns, wait.on_dispatch) for wait in waits[request_id])
+        # A request of a play that waits for nobody comes when it came; whoever waits has no other lower bound.
+        not_before_ns = 0 if found else order_ns - opener_ns
+        row = call.row._replace(arrival_ns=order_ns, session=play, not_before_ns=not_before_ns, waits=found)
+        yield call.ordinal, call.number, call.line, row
 
 
 def _record(row: dict[str, Any]) -> dict[str, Any]:

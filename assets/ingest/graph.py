@@ -1,4 +1,4 @@
-"""Who waits for whom: what is wrong with it, and whether it comes to no more than sessions."""
+"""Who waits for whom: what is wrong with it, whether it comes to no more than turns, and a place in time for each."""
 
 from __future__ import annotations
 
@@ -66,41 +66,44 @@ def _and_followers(bad: dict[str, str], followers: Mapping[str, list[str]]) -> d
     return bad
 
 
-def features(waits: Waits, not_before_ns: Mapping[str, int], starts: Mapping[str, int]) -> tuple[str, ...]:
-    """What a replay would need beyond sessions, by name; nothing if the graph is made of chains."""
-    found = []
+def are_chains(waits: Waits, plays: Mapping[str, str]) -> bool:
+    """Whether each play is one request after another: then its requests are turns of a session."""
     followed: set[str] = set()
-    several = split = dispatch = floor = False
-    least = min(starts.values(), default=0)
+    roots: set[str] = set()
     for request_id, all_ in waits.items():
-        several |= len(all_) > 1
+        if not all_:
+            if plays[request_id] in roots:
+                return False
+            roots.add(plays[request_id])
         for wait in all_:
-            dispatch |= wait.on_dispatch
-            split |= wait.request_id in followed
+            if len(all_) > 1 or wait.on_dispatch or wait.request_id in followed:
+                return False
             followed.add(wait.request_id)
-        # A start that is never after the play's own holds nobody back.
-        floor |= bool(all_) and not_before_ns[request_id] > least
-    for needed, what in (
-        (several, "requests that wait for several others"),
-        (split, "several requests that wait for one"),
-        (dispatch, "waits for the dispatch of a request"),
-        (floor, "an earliest start of requests that wait (not_before_ms)"),
-    ):
-        if needed:
-            found.append(what)
-    return tuple(found)
+    return True
 
 
-def chains(waits: Waits) -> dict[str, str]:
-    """Name of the chain of every request that waits or is waited for: its first request."""
-    before = {request_id: all_[0].request_id for request_id, all_ in waits.items() if all_}
-    after = {target: request_id for request_id, target in before.items()}
-    found = {}
-    for first in waits:
-        if first in before or first not in after:
-            continue
-        here: str | None = first
-        while here is not None:
-            found[here] = first
-            here = after.get(here)
-    return found
+def components(waits: Waits) -> dict[str, str]:
+    """Of every request, the first of those that waiting connects it with, whichever way round."""
+    parent = {each: each for each in waits}
+
+    def root(each: str) -> str:
+        while parent[each] != each:
+            parent[each] = parent[parent[each]]
+            each = parent[each]
+        return each
+
+    place = {each: i for i, each in enumerate(waits)}
+    for request_id, all_ in waits.items():
+        for wait in all_:
+            if wait.request_id in parent:
+                one, other = sorted((root(request_id), root(wait.request_id)), key=place.__getitem__)
+                parent[other] = one
+    return {each: root(each) for each in waits}
+
+
+def places_in_time(waits: Waits, start_ns: Mapping[str, int]) -> dict[str, int]:
+    """A start for each request that is not before those of the requests it waits for; in order of these starts."""
+    found: dict[str, int] = {}
+    for each in in_order(waits):
+        found[each] = max([start_ns[each], *(found[wait.request_id] for wait in waits[each])])
+    return dict(sorted(found.items(), key=lambda item: item[1]))

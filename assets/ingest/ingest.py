@@ -23,9 +23,14 @@ from assets.ingest.parser import Options
 from assets.ingest.prepared import Writer, staged
 from assets.ingest.reader import Batch, Reading, choose
 from assets.ingest.rows import SomeRowsHaveIds
-from assets.ingest.trace import Counts, Quarantine, TraceError
+from assets.ingest.trace import Counts, Quarantine, TraceError, Waits
 
 BATCH = 65_536
+# Columns that only some formats fill.
+OF_SOME = (
+    *("external_id", "session_id", "turn", "pinned_rank"),
+    *("delay_ns", "not_before_ns", "wait_on", "wait_delay_ns", "wait_on_dispatch"),
+)
 
 
 def ingest(
@@ -70,7 +75,7 @@ def ingest(
                 except BaseException:
                     writer.abandon()
                     raise
-                about = {"path": str(path), "format": chosen.name, "why": why, "needs": [], **found}
+                about = {"path": str(path), "format": chosen.name, "why": why, **found}
                 order = {"sorted": writer.n_late == 0, "rows_out_of_order": writer.n_late}
                 about["notes"] = order | about["notes"]
                 writer.close(about)
@@ -123,7 +128,7 @@ def _in_bulk(path: Path, options: Options, strict: bool, progress: Progress | No
     if not counts.clean:
         raise NotPlain  # the line reader says what is wrong, with examples
     has_ids = "hash_ids" in first
-    absent = ["external_id", "session_id", "turn", "delay_ns", "pinned_rank"]
+    absent = list(OF_SOME)
     return {
         "digest": chunks.digest,
         "counts": asdict(counts),
@@ -148,11 +153,7 @@ def _line_by_line(reading: Reading, writer: Writer, *, needs_ids: bool) -> dict[
         writer.bad(batch.quarantine)
 
     end = reading.stream(keep, batch_rows=BATCH, needs_ids=needs_ids)
-    absent = [
-        name
-        for name in ("external_id", "session_id", "turn", "delay_ns", "pinned_rank", "hash_ids", "hashed_tokens")
-        if name not in seen
-    ]
+    absent = [name for name in (*OF_SOME, "hash_ids", "hashed_tokens") if name not in seen]
     return {
         "digest": end.digest,
         "counts": asdict(end.counts),
@@ -160,7 +161,6 @@ def _line_by_line(reading: Reading, writer: Writer, *, needs_ids: bool) -> dict[
         "has_timestamps": end.has_timestamps,
         "ids_reach_prompts_only": reached_prompts_only,
         "columns_without_values": absent + (["hash_block_tokens"] if "hash_ids" in absent else []),
-        "needs": list(end.parser.needs),
         "notes": end.parser.notes(),
     }
 
@@ -185,13 +185,26 @@ def table_columns(rows: dict[str, Any], block_tokens: int) -> dict[str, Any]:
         "turn": or_null("turn"),
         "pinned_rank": or_null("pinned_rank"),
         "arrival_ns": rows["arrival_ns"],
-        "delay_ns": rows["delay_ns"] if in_session.any() else None,
+        "delay_ns": rows["delay_ns"] if in_session.any() and rows["waits"] is None else None,
+        "not_before_ns": rows["not_before_ns"],
+        **wait_columns(rows["waits"]),
         "prompt_tokens": rows["prompt_tokens"],
         "output_tokens": rows["output_tokens"],
         "hash_ids": pa.ListArray.from_arrays(offsets.astype(np.int32), rows["hash_ids"]) if has_ids else None,
         "hashed_tokens": np.minimum(reach, np.diff(offsets) * block_tokens) if has_ids else None,
         "hash_block_tokens": np.full(len(reach), block_tokens) if has_ids else None,
     }
+
+
+def wait_columns(waits: Waits | None) -> dict[str, Any]:
+    """The columns that say who waits for whom; None if nobody does."""
+    import pyarrow as pa
+
+    names = ("wait_on", "wait_delay_ns", "wait_on_dispatch")
+    if waits is None:
+        return dict.fromkeys(names)
+    offsets = pa.array(waits.offsets.astype(np.int32))
+    return {name: pa.ListArray.from_arrays(offsets, column) for name, column in zip(names, waits[1:])}
 
 
 def _refuse(path: Path, number: int, bad: BadRow, line: bytes) -> None:

@@ -75,11 +75,6 @@ class Parser:
         """Tokens per id of the rows made."""
         return self.options.block_tokens
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """What a replay would have to know and sessions cannot say; a trace that needs anything is not replayed."""
-        return ()
-
     def notes(self) -> dict[str, Any]:
         """Facts about the file that are no faults."""
         return {}

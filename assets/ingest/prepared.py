@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.ingest.trace import Counts, Quarantine, Trace, TraceError
+from assets.ingest.trace import Counts, Quarantine, Trace, TraceError, Waits
 from perf_db.tables import QUARANTINE, TRACES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS, BAD, ABOUT = "rows.parquet", "quarantine.parquet", "trace.json"
-VERSION = 1
+VERSION = 2
 ROW_GROUP = 131_072
 
 
@@ -229,11 +229,7 @@ def _trace(path: Path, about: dict[str, Any], rows: pa.Table, quarantine: Quaran
     offsets = ids = session = None
     names: list[str] = []
     if "hash_ids" in rows.column_names:
-        lists = rows["hash_ids"].combine_chunks()
-        lists = lists.chunk(0) if hasattr(lists, "chunk") else lists
-        offsets = np.asarray(lists.offsets).astype(np.int64)
-        ids = np.asarray(lists.values)[offsets[0] : offsets[-1]]
-        offsets = offsets - offsets[0]
+        offsets, ids = _lists(rows["hash_ids"])
     if "session_id" in rows.column_names:
         coded = rows["session_id"].combine_chunks().dictionary_encode()
         coded = coded.chunk(0) if hasattr(coded, "chunk") else coded
@@ -248,6 +244,8 @@ def _trace(path: Path, about: dict[str, Any], rows: pa.Table, quarantine: Quaran
         turn=column("turn"),
         arrival_ns=given("arrival_ns"),
         delay_ns=column("delay_ns", 0),
+        not_before_ns=column("not_before_ns", 0),
+        waits=_waits(rows),
         prompt_tokens=given("prompt_tokens"),
         output_tokens=given("output_tokens"),
         pinned_rank=column("pinned_rank"),
@@ -262,9 +260,23 @@ def _trace(path: Path, about: dict[str, Any], rows: pa.Table, quarantine: Quaran
         format=about["format"],
         why=f"{about['why']}; prepared from {about['path']}",
         digest=about["digest"],
-        needs=tuple(about["needs"]),
         notes=about["notes"],
     )
+
+
+def _lists(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets and values of a column of lists."""
+    lists = column.combine_chunks()
+    lists = lists.chunk(0) if hasattr(lists, "chunk") else lists
+    offsets = np.asarray(lists.offsets).astype(np.int64)
+    return offsets - offsets[0], np.asarray(lists.values)[offsets[0] : offsets[-1]]
+
+
+def _waits(rows: pa.Table) -> Waits | None:
+    if "wait_on" not in rows.column_names:
+        return None
+    offsets, on = _lists(rows["wait_on"])
+    return Waits(offsets, on, _lists(rows["wait_delay_ns"])[1], _lists(rows["wait_on_dispatch"])[1])
 
 
 def _array(values: Any, type_: pa.DataType) -> pa.Array:

@@ -116,7 +116,6 @@ class Reading:
             format=self._format.name,
             why=self._why,
             digest=end.digest,
-            needs=end.parser.needs,
             notes={**order, **end.parser.notes()},
         )
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from assets.ingest.fields import MAX_NS, MAX_TOKENS
-from assets.ingest.rows import reordered
-from assets.ingest.trace import Counts, Quarantine, Trace, TraceError
+from assets.ingest.trace import Counts, Quarantine, Trace, TraceError, Waits, reordered
 
 S = 10**9  # ns
 
@@ -67,8 +66,14 @@ def _speed_up(trace: Trace, step: Any, read: Callable[[Any], Trace]) -> Trace:
     """Times and think times divided."""
     if trace.arrival_ns.max(initial=0) / step.factor >= MAX_NS:
         raise TraceError(f"{trace.path}: with speed_up={step.factor:g} it would not end within {MAX_NS} ns")
-    delay_ns = None if trace.delay_ns is None else _divided(trace.delay_ns, step.factor)
-    return replace(trace, arrival_ns=_divided(trace.arrival_ns, step.factor), delay_ns=delay_ns)
+    delay_ns, not_before_ns = (
+        None if times is None else _divided(times, step.factor) for times in (trace.delay_ns, trace.not_before_ns)
+    )
+    waits = trace.waits
+    if waits is not None:
+        waits = waits._replace(delay_ns=_divided(waits.delay_ns, step.factor))
+    arrival_ns = _divided(trace.arrival_ns, step.factor)
+    return replace(trace, arrival_ns=arrival_ns, delay_ns=delay_ns, not_before_ns=not_before_ns, waits=waits)
 
 
 def _clip(trace: Trace, step: Any, read: Callable[[Any], Trace]) -> Trace:
@@ -108,8 +113,12 @@ def _merge(trace: Trace, step: Any, read: Callable[[Any], Trace]) -> Trace:
             f"{other.path}: ids of {other.hash_block_tokens} tokens cannot be merged with ids of "
             f"{trace.hash_block_tokens} in {trace.path}"
         )
-    if trace.needs or other.needs:
-        raise TraceError(f"{trace.path}: needs {', '.join(trace.needs + other.needs)}, and cannot be merged")
+    if (trace.waits is None) != (other.waits is None) and trace.session is not None and other.session is not None:
+        graph, turns = (trace, other) if trace.waits is not None else (other, trace)
+        raise TraceError(
+            f"{graph.path}: its requests wait for several others, those of {turns.path} follow one another; the two "
+            "cannot be merged"
+        )
     return _joined(trace, other, round(step.offset_seconds * S), same_ids=step.same_ids)
 
 
@@ -169,6 +178,8 @@ def _taken(trace: Trace, rows: np.ndarray) -> Trace:
         turn=take(trace.turn),
         arrival_ns=trace.arrival_ns[rows],
         delay_ns=take(trace.delay_ns),
+        not_before_ns=take(trace.not_before_ns),
+        waits=None if trace.waits is None else trace.waits.taken(rows),
         prompt_tokens=trace.prompt_tokens[rows],
         output_tokens=trace.output_tokens[rows],
         pinned_rank=take(trace.pinned_rank),
@@ -234,6 +245,8 @@ def _joined(one: Trace, other: Trace, offset_ns: int, *, same_ids: bool) -> Trac
         turn=both("turn", -1),
         arrival_ns=arrival_ns - int(arrival_ns.min()),
         delay_ns=both("delay_ns", 0),
+        not_before_ns=both("not_before_ns", 0),
+        waits=_both_waits(one, other),
         prompt_tokens=np.concatenate([one.prompt_tokens, other.prompt_tokens]),
         output_tokens=np.concatenate([one.output_tokens, other.output_tokens]),
         pinned_rank=both("pinned_rank", -1),
@@ -246,6 +259,20 @@ def _joined(one: Trace, other: Trace, offset_ns: int, *, same_ids: bool) -> Trac
         digest=hashlib.blake2b(f"{one.digest}+{other.digest}".encode(), digest_size=16).hexdigest(),
     )
     return _taken(whole, np.argsort(whole.arrival_ns, kind="stable"))
+
+
+def _both_waits(one: Trace, other: Trace) -> Waits | None:
+    """The other's rows have other numbers now. A trace without sessions has nobody that waits."""
+    if one.waits is None and other.waits is None:
+        return None
+    nobody = np.zeros(0, np.int64)
+    mine, theirs = (t.waits or Waits(np.zeros(len(t) + 1, np.int64), nobody, nobody, nobody) for t in (one, other))
+    return Waits(
+        np.concatenate([mine.offsets, theirs.offsets[1:] + mine.offsets[-1]]),
+        np.concatenate([mine.on, theirs.on + one.counts.rows_read]),
+        np.concatenate([mine.delay_ns, theirs.delay_ns]),
+        np.concatenate([mine.on_dispatch, theirs.on_dispatch]),
+    )
 
 
 def _other_name(name: str, taken: set[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,6 +87,35 @@ class Counts:
     records: int = 0
 
 
+class Waits(NamedTuple):
+    """What requests of a session wait for: row r for entries offsets[r] up to offsets[r + 1] of the other columns.
+
+    Attributes:
+        offsets: shape (n + 1,).
+        on: shape (waits,), request_id of an earlier row of the same session.
+        delay_ns: shape (waits,), from the event to the arrival.
+        on_dispatch: shape (waits,), 1: the event is the other's arrival, 0: its end.
+    """
+
+    offsets: np.ndarray
+    on: np.ndarray
+    delay_ns: np.ndarray
+    on_dispatch: np.ndarray
+
+    def taken(self, rows: np.ndarray) -> Waits:
+        """These rows in this order."""
+        columns = [reordered(self.offsets, column, rows) for column in self[1:]]
+        return Waits(columns[0][0], *(column for _, column in columns))
+
+
+def reordered(offsets: np.ndarray, values: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lists of values, one per row, in another row order."""
+    lengths = np.diff(offsets)[order]
+    moved = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    source = np.repeat(offsets[:-1][order] - moved[:-1], lengths) + np.arange(moved[-1])
+    return moved, values[source]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
     """The usable rows of a trace in order of arrival; rows of a session are its turns.
@@ -102,6 +131,8 @@ class Trace:
             the order rather than a time.
         delay_ns: shape (n,), think time before a later turn; or None with `session`.
         prompt_tokens, output_tokens: shape (n,).
+        not_before_ns: shape (n,), earliest arrival after that of the session's first request; None: zero for all.
+        waits: who waits for whom, where sessions are more than turns that follow one another; else None.
         pinned_rank: shape (n,), rank inside the worker, -1 for none; or None if nobody is pinned.
         hash_offsets, hash_ids: ids of row r are hash_ids[hash_offsets[r]:hash_offsets[r + 1]]; None if the trace says
             nothing about prefixes, which is not the same as saying that none are shared.
@@ -110,7 +141,6 @@ class Trace:
         has_timestamps: whether every row that needs an arrival has one.
         format: the format's name, and `why` it was taken for that.
         digest: blake2b of the file's bytes, 32 hex digits.
-        needs: what a replay would have to know beyond sessions; a trace that needs anything can be looked at only.
         notes: facts about the file that are no faults: sorting, surplus ids, ignored fields.
     """
 
@@ -122,6 +152,8 @@ class Trace:
     turn: np.ndarray | None
     arrival_ns: np.ndarray
     delay_ns: np.ndarray | None
+    not_before_ns: np.ndarray | None
+    waits: Waits | None
     prompt_tokens: np.ndarray
     output_tokens: np.ndarray
     pinned_rank: np.ndarray | None
@@ -136,7 +168,6 @@ class Trace:
     format: str
     why: str
     digest: str
-    needs: tuple[str, ...]
     notes: dict[str, Any]
 
     def __len__(self) -> int:
@@ -159,6 +190,8 @@ class Trace:
                 f"{surplus:,} of {len(self):,} rows have more hash ids than blocks of {self.hash_block_tokens} tokens "
                 "need: is traffic.source.block_size right?"
             )
+        if "replay" in self.notes and self.session is not None:
+            found.append(self.notes["replay"])
         late = self.notes["rows_out_of_order"]
         if late:
             found.append(f"{late:,} row(s) of the trace were out of order and have been sorted by time")

@@ -1,11 +1,11 @@
 """Weka agent sessions (callanjfox/kv-cache-tester): a JSON document per session; a file, lines, or a folder of files.
 
 Times in seconds from the session's start, ids of whole blocks only (the last, partly filled block has none and is
-nobody else's), ids local to their document. Calls of a session that follow one another are its turns: each waits for
-the one
-before and then as long as the recorded pause between them. Calls that overlap, and subagents, wait for several others:
-such sessions can be read and looked at, not replayed yet. Times of nested calls count from their subagent's start in
-some files and from the session's start in others; a nested time before its subagent's own can only be the former.
+nobody else's), ids local to their document. No call starts before its recorded time in the session. Calls that follow
+one another are turns: each waits for the one before and then as long as the recorded pause between them. Where calls
+overlap or subagents are launched, they wait for what had ended when they were made: `weka_graph`. Times of nested calls
+count from their subagent's start in some files and from the session's start in others; a nested time before its
+subagent's own can only be the former.
 """
 
 from __future__ import annotations
@@ -21,11 +21,16 @@ from assets.ingest.json_text import hash_ids, json_object
 from assets.ingest.parser import Format, Options, Parser
 from assets.ingest.rows import Row
 from assets.ingest.times import UNITS, span_ns
+from assets.ingest.weka_graph import Agent, Call, Launch, calls_that_wait, overlaps, turns
 
-S = UNITS["s"]
+S, MS = UNITS["s"], UNITS["ms"]
 CALLS, SUBAGENT = ("n", "s"), "subagent"
 MOST_TOKENS = 10_000_000
-SLACK_NS = 1_000  # a call that starts a microsecond before the end of another follows it
+MOST_NESTED = 50
+REPLAY = (
+    "calls wait for the ones they followed and the recorded pauses, and for their recorded time in the session: an "
+    "engine that is faster than the recorded one meets the same calls, later ones of a slower engine move"
+)
 
 
 def recognise(lines: list[bytes]) -> str | None:
@@ -36,17 +41,10 @@ def recognise(lines: list[bytes]) -> str | None:
     return None
 
 
-class _Call(NamedTuple):
-    start_ns: int
-    end_ns: int | None
-    row: Row
-    text: bytes
-
-
 class _Session(NamedTuple):
     ordinal: int
     number: int
-    calls: list[_Call]
+    agent: Agent
 
 
 class Reader(Parser):
@@ -67,16 +65,6 @@ class Reader(Parser):
         """The documents say it."""
         return self._block or self.options.block_tokens
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """What is more than one call after another."""
-        found = []
-        if self._count("subagents"):
-            found.append("subagents (calls that wait for several others)")
-        if self._count("overlapping_calls"):
-            found.append("calls of one session that overlap")
-        return tuple(found)
-
     def take(self, ordinal: int, number: int, line: bytes) -> int:
         document = json_object(line)
         self._fresh = Counter()
@@ -90,19 +78,24 @@ class Reader(Parser):
         block = prompt_tokens(tokens(document.get("block_size"), "block_size"), "block_size")
         if self._block not in (None, block):
             raise BadRow("conflicting_fields", "block_size", f"{block} where others have {self._block}")
-        calls = list(self._calls(document.get("requests"), "requests", 0, len(self._sessions), block))
+        agent = self._agent(document.get("requests"), "requests", 0, len(self._sessions), block)
+        calls = agent.all_calls()
         if not calls:
             raise BadRow("missing_field", "requests")
         self._block = block
         self._names.add(name)
         self._found += self._fresh
-        named = [each._replace(row=each.row._replace(session=name)) for each in calls]
-        self._sessions.append(_Session(ordinal, number, named))
+        for i, each in enumerate(calls):
+            each.ordinal, each.row = ordinal + i, each.row._replace(session=name)
+        self._sessions.append(_Session(ordinal, number, agent))
         return len(calls)
 
-    def _calls(self, entries: Any, at: str, base_ns: int, session: int, block: int) -> Iterator[_Call]:
+    def _agent(self, entries: Any, at: str, base_ns: int, session: int, block: int) -> Agent:
         if type(entries) is not list:
             raise BadRow("missing_field" if entries is None else "wrong_type", at)
+        if at.count(".requests") > MOST_NESTED:
+            raise BadRow("out_of_range", at.removeprefix("requests")[:60], "subagents of subagents without end")
+        agent = Agent([], [])
         for i, entry in enumerate(entries):
             field = f"{at}[{i}]"
             if type(entry) is not dict:
@@ -110,15 +103,19 @@ class Reader(Parser):
             start_ns = base_ns + span_ns(entry.get("t"), f"{field}.t", S)
             if entry.get("type") == SUBAGENT:
                 self._fresh["subagents", ""] += 1
-                inner = entry.get("requests")
-                if not inner and entry.get("status") != "async_launched":
+                inner, blocks = entry.get("requests"), entry.get("status") != "async_launched"
+                if not inner and blocks:
                     raise BadRow("missing_field", f"{field}.requests")
                 inner_base_ns = start_ns if self._basis(entry, inner) == "relative" else base_ns
-                yield from self._calls(inner or [], f"{field}.requests", inner_base_ns, session, block)
+                took = entry.get("duration_ms")
+                end_ns = start_ns if took is None else start_ns + span_ns(took, f"{field}.duration_ms", MS)
+                found = self._agent(inner or [], f"{field}.requests", inner_base_ns, session, block)
+                agent.launched.append(Launch(len(agent.calls), end_ns, blocks, found))
             elif entry.get("type") in CALLS:
-                yield self._call(entry, field, start_ns, session, block)
+                agent.calls.append(self._call(entry, field, start_ns, session, block))
             else:
                 raise BadRow("unknown_schema", f"{field}.type", entry.get("type"))
+        return agent
 
     def _basis(self, marker: dict[str, Any], inner: Any) -> str:
         """What nested times count from: told, or relative if one of them lies before the marker."""
@@ -130,7 +127,7 @@ class Reader(Parser):
         self._fresh["basis", basis] += 1
         return basis
 
-    def _call(self, entry: dict[str, Any], field: str, start_ns: int, session: int, block: int) -> _Call:
+    def _call(self, entry: dict[str, Any], field: str, start_ns: int, session: int, block: int) -> Call:
         prompt = prompt_tokens(tokens(entry.get("in"), f"{field}.in"), f"{field}.in")
         if prompt > MOST_TOKENS:
             raise BadRow("out_of_range", f"{field}.in", prompt)
@@ -146,32 +143,24 @@ class Reader(Parser):
         took = entry.get("api_time")
         self._fresh["calls_without_end", ""] += took is None
         end_ns = None if took is None else start_ns + span_ns(took, f"{field}.api_time", S)
-        self._fresh["model", str(entry.get("model"))] += 1
+        model = str(entry.get("model"))
+        self._fresh["model", model] += 1
         text = json.dumps({k: v for k, v in entry.items() if k != "hash_ids"}).encode()
-        return _Call(start_ns, end_ns, Row(start_ns, prompt, output, ids), text)
+        return Call(start_ns, end_ns, model, Row(start_ns, prompt, output, ids), text)
 
     def finish(self) -> Iterator[tuple[int, int, bytes, Row | BadRow]]:
-        ready = [(session, self._turns(session)) for session in self._sessions]
-        for session, rows in ready:
-            for i, (call, row) in enumerate(zip(session.calls, rows)):
-                # A graph is no session: its calls stand for themselves, at the times when they were made.
-                kept = row if not self.needs else call.row._replace(session=None)
-                yield session.ordinal + i, session.number, call.text, kept
-
-    def _turns(self, session: _Session) -> list[Row]:
-        rows, end_ns = [session.calls[0].row], session.calls[0].end_ns
-        before_ns = session.calls[0].start_ns
-        for call in session.calls[1:]:
-            since = before_ns if end_ns is None else end_ns
-            if call.start_ns < since - SLACK_NS:
-                self._found["overlapping_calls", ""] += 1
-            rows.append(call.row._replace(delay_ns=max(0, call.start_ns - since)))
-            end_ns, before_ns = call.end_ns, call.start_ns
-        return rows
+        for session in self._sessions:
+            self._found["overlapping_calls", ""] += overlaps(session.agent)
+        # One file, one kind of session: turns that follow one another, or calls that wait for one another.
+        graph = self._count("subagents") or self._count("overlapping_calls")
+        for session in self._sessions:
+            for call, row in calls_that_wait(session.agent) if graph else turns(session.agent):
+                yield call.ordinal, session.number, call.text, row
 
     def notes(self) -> dict[str, Any]:
         bases, models = self._values("basis"), self._values("model")
         return {
+            "replay": REPLAY,
             "sessions": len(self._sessions),
             "nested_timestamp_basis": ", ".join(bases) or "not_applicable",
             "models": models,

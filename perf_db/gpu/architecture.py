@@ -30,7 +30,7 @@ from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.formulas import evaluate
 from perf_db.gpu.models import Model
 
-TEXT_KEYS = frozenset({"op", "kind", "phase", "quant", "rows", "module", "distribution", "operation", "table", "variant"})
+TEXT_KEYS = frozenset({"op", "kind", "phase", "rows", "distribution"})
 GROUP_KEYS = frozenset({"a", "b", "first", "second"})
 
 
@@ -109,7 +109,7 @@ def operators_of(
                 shape[key] = operators_of(value, symbols, phase, precisions)
             elif key == "quant":
                 shape[key] = precisions.get(value, value)
-            elif key in TEXT_KEYS:
+            elif key in TEXT_KEYS or (key == "module" and value not in symbols):
                 shape[key] = value
             else:
                 shape[key] = evaluate(value, symbols)

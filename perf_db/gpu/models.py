@@ -36,6 +36,8 @@ _SYMBOLS: dict[str, tuple[str, ...]] = {
     "nope": ("qk_nope_head_dim",),
     "v_dim": ("v_head_dim",),
     "topk_index": ("index_topk",),
+    "index_heads": ("index_n_heads",),
+    "index_dim": ("index_head_dim",),
     "window": ("sliding_window",),
     "lin_k_heads": ("linear_num_key_heads",),
     "lin_v_heads": ("linear_num_value_heads",),

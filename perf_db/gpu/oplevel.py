@@ -257,6 +257,10 @@ class OpLevel:
         """The attention grid's knots at this deployment's head count, of the first attention operator."""
         return Axes(*self._attention(phase)[0].knots())
 
+    def decode_looks(self) -> int:
+        """KV lengths that `generation_attention` is the mean of (`perf_db.gpu.ops.attention.spread`): five, or one."""
+        return max(op.looks for op in self._attention("generation"))
+
     def coverage(self, phase: Phase, requests: ArrayLike, new_or_kv: ArrayLike, prefix: ArrayLike = 0) -> Coverage:
         """Whether attention at these coordinates is measured, interpolated or extrapolated (the worst operator)."""
         b, length, p = _floats(requests, new_or_kv, prefix)
@@ -285,7 +289,8 @@ class OpLevel:
         d = self.deployment
         architecture = architecture_of(self.model)
         degrees = {"T": d.tp, "D": d.dp, "P": d.pp, "Et": d.moe_tp, "Ee": d.moe_ep}
-        symbols = symbols_of(architecture, self.model, degrees, {"backend": d.backend, "sm": self.hardware.sm})
+        extra = {"backend": d.backend, "sm": self.hardware.sm, "architecture": self.model.classes[0]}
+        symbols = symbols_of(architecture, self.model, degrees, extra)
         shapes = operators_of(architecture.operators, symbols, phase, {"gemm": d.gemm, "moe": d.moe})
         layers = symbols["L"]
         stretch = (layers + d.nextn) / layers if phase == "generation" else 1.0

@@ -17,6 +17,30 @@ TRACES = Table(
         Column("pinned_rank", Dtype.INT32, "", "attention-DP rank that it is pinned to", nullable=True),
         Column("arrival_ns", Dtype.INT64, "ns", "arrival since the start of the trace"),
         Column("delay_ns", Dtype.INT64, "ns", "think time before a later turn of a session", nullable=True),
+        Column(
+            "not_before_ns",
+            Dtype.INT64,
+            "ns",
+            "earliest arrival of a request that does not open its session, after the arrival of the one that does",
+            nullable=True,
+        ),
+        Column(
+            "wait_on",
+            Dtype.INT64_LIST,
+            "",
+            "request_id of the requests of its session that it waits for; null where it just follows the turn before",
+            nullable=True,
+        ),
+        Column(
+            "wait_delay_ns", Dtype.INT64_LIST, "ns", "time between each of those and its own arrival", nullable=True
+        ),
+        Column(
+            "wait_on_dispatch",
+            Dtype.INT64_LIST,
+            "",
+            "of each of those: 1 if it waits for its arrival, 0 for its end",
+            nullable=True,
+        ),
         Column("prompt_tokens", Dtype.INT32, "tokens", "length of the prompt"),
         Column("output_tokens", Dtype.INT32, "tokens", "output asked for"),
         Column(

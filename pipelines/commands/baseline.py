@@ -91,7 +91,7 @@ def accept(
         run,
         folder=folder,
         reason=reason,
-        author=author or _author(),
+        author=author or author_of(),
         name=name,
         tolerances=_tolerances(tolerances) if tolerances else None,
     )
@@ -179,7 +179,8 @@ def _tolerances(given: tuple[str, ...]) -> dict[str, float]:
     return found
 
 
-def _author() -> str:
+def author_of() -> str:
+    """Who is at the keyboard: $TRACEMILL_AUTHOR, git's user.name, or the login."""
     if named := os.environ.get("TRACEMILL_AUTHOR"):
         return named
     try:

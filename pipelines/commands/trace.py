@@ -100,6 +100,12 @@ def as_text(found: dict[str, Any]) -> str:
     if sessions:
         turns = f"{sessions['turns']:,} turns, at most {sessions['most_turns']:,}"
         lines.append(f"sessions    {sessions['sessions']:,} with {turns}")
+    if waits := found["waits"]:
+        lines.append(
+            f"waits       {waits['requests_that_wait']:,} requests wait for others of their session, "
+            f"{waits['requests_that_wait_for_several']:,} of them for several; {waits['on_dispatch']:,} of "
+            f"{waits['waits']:,} waits are for an arrival, the others for an end"
+        )
     lines += _arrivals(load) if load else ["arrivals    none in the file"]
     for name in ("prompt_tokens", "output_tokens"):
         lines += ["", *_lengths(name.removesuffix("_tokens"), found[name])]
@@ -110,8 +116,6 @@ def as_text(found: dict[str, Any]) -> str:
         of = f"{prefix['reusable_blocks']:,} of {prefix['blocks']:,} blocks of {prefix['block_tokens']} tokens"
         best = f"at best {prefix['share_of_prompt_tokens']:.2%} of prompt tokens can be reused"
         lines.append(f"prefixes    {best} ({of}, infinite cache)")
-    if found["needs"]:
-        lines.append(f"replay      not yet: the trace has {', and '.join(found['needs'])}")
     if found["quarantine"]:
         lines += ["", "set aside"]
         lines += [

@@ -94,6 +94,7 @@ def faults(values: dict[str, Any]) -> Iterator[Fault]:
     yield from _source(raw)
     yield from _load_fits_source(raw)
     yield from _stop_fits_source(raw)
+    yield from _warmup(raw)
     yield from _sla(raw)
 
 
@@ -253,6 +254,8 @@ def _stop_fits_source(raw: Raw) -> Iterator[Fault]:
     for name in (other, f"{other}_per_load_unit"):
         if raw.has(f"traffic.stop.{name}"):
             yield Fault(f"traffic.stop.{name}", raw.get(f"traffic.stop.{name}"), f"source {source} counts in {unit}")
+    if source == "synthetic" and raw.has("traffic.stop.turns"):
+        yield Fault("traffic.stop.turns", raw.get("traffic.stop.turns"), f"source {source} has no turns; use requests")
     fixed, relative = f"traffic.stop.{unit}", f"traffic.stop.{unit}_per_load_unit"
     if raw.has(fixed) and raw.has(relative):
         yield Fault(relative, raw.get(relative), f"give either {unit} or {unit}_per_load_unit, not both")
@@ -262,6 +265,22 @@ def _stop_fits_source(raw: Raw) -> Iterator[Fault]:
         yield Fault(relative, raw.get(relative), f"makes more {unit} than a run can number; lower it, or use {fixed}")
     elif source != "trace" and not raw.has(fixed) and not raw.has(relative):
         yield Fault(fixed, ABSENT, f"required: a {source} source never ends by itself; add it")
+
+
+def _warmup(raw: Raw) -> Iterator[Fault]:
+    at = "traffic.warmup"
+    if not isinstance(raw.get(at), dict):
+        return
+    fixed, relative = f"{at}.requests", f"{at}.requests_per_load_unit"
+    if raw.has(fixed) and raw.has(relative):
+        yield Fault(relative, raw.get(relative), "give either requests or requests_per_load_unit, not both")
+    elif not raw.has(fixed) and not raw.has(relative):
+        yield Fault(fixed, ABSENT, "required: how many requests warm up; add it")
+    elif raw.has(relative) and not _load_unit(raw):
+        load = raw.get("traffic.load.type")
+        yield Fault(relative, raw.get(relative), f"load {load} has no unit to multiply; use {fixed}")
+    elif (raw.number(relative) or 0) * _load_unit(raw) >= 2**31:
+        yield Fault(relative, raw.get(relative), f"makes more requests than a run can number; lower it, or use {fixed}")
 
 
 def _load_unit(raw: Raw) -> float:

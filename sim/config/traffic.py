@@ -44,7 +44,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(min_length=1)]
 NO_IMAGES = "images are not modelled; remove it"
 NO_TOKENIZER = "tokenizer time is not modelled; remove it"
-NO_PLAYS = "agentic plays are not readable yet; remove it"
+NO_SNAPSHOT = "plays start at their beginning; remove it"
+NO_PRIMERS = "requests that are made up to warm a cache are not modelled; remove it, or use traffic.warmup"
+NO_PROFILE = "use traffic.stop; remove it"
 
 
 def _trace_format(name: str) -> str:
@@ -192,14 +194,18 @@ class Burst(Section):
 
 
 class TraceTimestamps(Section):
-    """The trace's own arrivals, `speedup` times as fast."""
+    """The trace's own times, `speedup` times as fast.
+
+    With `agentic_lanes`, that many sessions or plays run at once, the next one when one has ended; inside each the
+    times are the trace's own.
+    """
 
     type: Literal["trace_timestamps"]
     speedup: Rate = 1.0
-    agentic_lanes: Annotated[Any, only(None, because=NO_PLAYS)] = None
-    agentic_snapshot: Annotated[Any, only(None, because=NO_PLAYS)] = None
-    agentic_warmup: Annotated[Any, only(None, False, because=NO_PLAYS)] = None
-    agentic_profile: Annotated[Any, only(None, because=NO_PLAYS)] = None
+    agentic_lanes: Count | None = None
+    agentic_snapshot: Annotated[Any, only(None, because=NO_SNAPSHOT)] = None
+    agentic_warmup: Annotated[Any, only(None, False, because=NO_PRIMERS)] = None
+    agentic_profile: Annotated[Any, only(None, because=NO_PROFILE)] = None
 
 
 Load = Annotated[
@@ -209,13 +215,24 @@ Load = Annotated[
 
 
 class Stop(Section):
-    """When the run ends: a count (of requests, sessions, or either per unit of load), and a cap on virtual time."""
+    """When the run ends: a count (of requests, sessions, or either per unit of load), and a cap on virtual time.
+
+    `turns` ends a load of sessions when that many requests have been sent, in whatever sessions; these still end.
+    """
 
     requests: Count | None = None
     requests_per_load_unit: Rate | None = None
     sessions: Count | None = None
     sessions_per_load_unit: Rate | None = None
+    turns: Count | None = None
     max_virtual_time_seconds: Annotated[float, Field(gt=0, le=9e9)] | None = None
+
+
+class Warmup(Section):
+    """The first requests of the source run like the others, and do not count in any metric."""
+
+    requests: Count | None = None
+    requests_per_load_unit: Rate | None = None
 
 
 class Traffic(Section):
@@ -224,6 +241,7 @@ class Traffic(Section):
     source: Source
     load: Load
     stop: Stop = Stop()
+    warmup: Warmup | None = None
     # Requests for zero tokens: vLLM refuses them, so the default does too in its profile (None).
     zero_output: Literal["refuse", "prefill_only", "quarantine"] | None = None
     tokenization: Annotated[Any, only(None, because=NO_TOKENIZER)] = None
@@ -234,6 +252,14 @@ class Traffic(Section):
         if isinstance(self.load, Concurrency):
             return self.load.concurrency
         return self.load.rate if isinstance(self.load, OpenLoad) else None
+
+    @property
+    def warmup_requests(self) -> int:
+        """Leading requests that do not count."""
+        if self.warmup is None:
+            return 0
+        per_unit = self.warmup.requests_per_load_unit
+        return self.warmup.requests or max(1, round((per_unit or 0) * (self.load_unit or 0)))
 
     @property
     def count(self) -> int | None:

@@ -76,7 +76,7 @@ def tracked() -> list[Path]:
 def test_the_top_level_is_what_it_is_meant_to_be() -> None:
     allowed = {
         "pyproject.toml", "pipelines", "sim", "assets", "perf_db", "tests", "workspace.yaml", "README.md", "LICENSE",
-        "Makefile", ".ci", "benchmarks", "docs", "examples", "THIRD_PARTY_NOTICES.md", ".gitignore",
+        "Makefile", ".ci", "baselines", "benchmarks", "docs", "examples", "THIRD_PARTY_NOTICES.md", ".gitignore",
     }  # fmt: skip
     assert {path.relative_to(ROOT).parts[0] for path in tracked()} <= allowed
 

@@ -24,13 +24,16 @@ DAGSTER_FILES = {
     "assets/metadata.py",
     "assets/performance.py",
     "assets/replay.py",
+    "assets/scenarios.py",
     "assets/traces.py",
+    "pipelines/alerts.py",
     "pipelines/definitions.py",
     "pipelines/jobs.py",
     "pipelines/materialize.py",
     "pipelines/partitions.py",
     "pipelines/resources.py",
     "pipelines/schedules.py",
+    "pipelines/suites.py",
 }
 
 

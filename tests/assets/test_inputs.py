@@ -237,12 +237,20 @@ def test_generated_text_of_delta_sessions_reaches_the_engine(tmp_path: Path) -> 
     assert found.workload.hash_block_tokens == found.spec.block_tokens
 
 
-def test_a_trace_that_needs_more_than_sessions_is_refused_by_name(tmp_path: Path) -> None:
+def test_requests_that_wait_for_several_others_reach_the_engine(tmp_path: Path) -> None:
     text = rows({"request_id": "a", "timestamp": 0, "wait_for": []})
-    both = text + text.replace('"a"', '"b"') + text.replace('"a"', '"c"').replace("[]", '["a", "b"]')
-    with pytest.raises(TraceError, match="not replayed yet: it has requests that wait for several others"):
-        read_as(tmp_path, both, "block_size: 512", "{type: trace_timestamps}")
-    assert len(read_as(tmp_path, text, "block_size: 512", "{type: trace_timestamps}").workload) == 1
+    joined = text.replace('"a"', '"c"').replace("[]", '["b", "a"], "delay": 8')
+    late = text.replace('"a"', '"b"').replace('"timestamp": 0', '"timestamp": 50')
+    load = read_as(tmp_path, joined + late + text, "block_size: 512", "{type: trace_timestamps, speedup: 2}").workload
+    assert load.session is not None
+    assert load.session.tolist() == [0, 0, 0]
+    assert load.wait_offsets is not None
+    assert load.wait_offsets.tolist() == [0, 0, 0, 2], "a, b, c"
+    columns = (load.wait_on, load.wait_delay_ns, load.wait_on_dispatch, load.not_before_ns)
+    assert [None if x is None else x.tolist() for x in columns] == [
+        *([1, 0], [4_000_000, 4_000_000], [0, 0]),
+        [0, 25_000_000, 0],
+    ]
 
 
 def test_strict_is_passed_on(tmp_path: Path) -> None:

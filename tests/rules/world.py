@@ -25,6 +25,7 @@ class Ask:
     """One request: `prompt` tokens in, `output` tokens out, arriving `at` ms.
 
     Prompts differ unless `text` gives the first tokens. Where it is longer than the prompt, it fixes the first answers.
+    `after` names what a request of a play waits for: (name, ms after its end), or (name, ms, "dispatch") its arrival.
     """
 
     prompt: int
@@ -34,6 +35,8 @@ class Ask:
     session: int = -1
     delay: float = 0
     rank: int = -1
+    not_before: float = 0
+    after: Sequence[tuple[Any, ...]] | None = None
 
 
 def prompt(*, group: int, tokens: int) -> range:
@@ -107,7 +110,15 @@ class Story:
         return int(self.replayed.tables["requests"]["end_ns"].max()) / MS
 
 
-def replay(engine: str, asks: Mapping[str, Ask], *, concurrency: int | None = None, **spec: Any) -> Story:
+def replay(
+    engine: str,
+    asks: Mapping[str, Ask],
+    *,
+    concurrency: int | None = None,
+    send_limit: int | None = None,
+    warmup: int = 0,
+    **spec: Any,
+) -> Story:
     """Replay named requests. Defaults: 4-token blocks, 64 of them, synchronous, 1 ms a pass."""
     spec = {"block_tokens": 4, "blocks": 64, "timing": flat(), "async_scheduling": False, **spec}
     # vLLM refuses more sequences than the budget has tokens.
@@ -127,5 +138,20 @@ def replay(engine: str, asks: Mapping[str, Ask], *, concurrency: int | None = No
         delay_ns=np.array([round(a.delay * MS) for a in listed], np.int64) if sessions else None,
         pinned_rank=np.array([a.rank for a in listed], np.int64) if any(a.rank >= 0 for a in listed) else None,
         concurrency=concurrency,
+        not_before_ns=np.array([round(a.not_before * MS) for a in listed], np.int64) if sessions else None,
+        **(_waits(asks) if any(a.after is not None for a in listed) else {}),
+        send_limit=send_limit,
+        warmup=warmup,
     )
     return Story(tuple(asks), run(EngineSpec(**spec), workload, engine))  # type: ignore[arg-type]
+
+
+def _waits(asks: Mapping[str, Ask]) -> dict[str, np.ndarray]:
+    """The waits of all requests as columns of a workload."""
+    names, found = list(asks), [tuple(wait) for ask in asks.values() for wait in ask.after or ()]
+    return {
+        "wait_offsets": np.cumsum([0] + [len(ask.after or ()) for ask in asks.values()]),
+        "wait_on": np.array([names.index(wait[0]) for wait in found], np.int64),
+        "wait_delay_ns": np.array([round(wait[1] * MS) for wait in found], np.int64),
+        "wait_on_dispatch": np.array([wait[2:] == ("dispatch",) for wait in found], np.int64),
+    }

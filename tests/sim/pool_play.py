@@ -12,6 +12,7 @@ import numpy as np
 import sim.state as S
 from sim.inputs import Workload
 from sim.kv import pool
+from sim.plays import followers
 from sim.prefix import share
 from sim.reference import Block, Pool, Tables
 from sim.setup import allocate, config_of, inputs_of
@@ -39,7 +40,8 @@ class _Game:
         )
         spec = EngineSpec(block_tokens=1, blocks=self.size)
         found, config = share(load, 1), config_of(spec, load)
-        self.inp, self.state = inputs_of(load, found), allocate(spec, load, found, config, 8)
+        follow = followers(load)
+        self.inp, self.state = inputs_of(load, found, follow), allocate(spec, load, found, follow, config, 8)
         self.state.q[:, S.RANK] = 0
         self.plain, self.chains = Pool(self.size), Tables(load, spec)
         self.asks = [_Ask(i) for i in range(n)]

@@ -36,9 +36,13 @@ def _smaller(world: World) -> Iterator[World]:
     for i in reversed(range(len(load))):
         if len(load) > 1:
             yield World(spec, drop(load, i))
-    for name in ("session", "delay_ns", "pinned_rank", "hashed_tokens", "concurrency"):
+    for name in ("session", "delay_ns", "pinned_rank", "hashed_tokens", "concurrency", "not_before_ns", "send_limit"):
         if getattr(load, name) is not None:
             yield World(spec, replace(load, **{name: None}))
+    if load.warmup:
+        yield World(spec, replace(load, warmup=0))
+    if load.wait_offsets is not None:
+        yield World(spec, replace(load, wait_offsets=None))
     if load.hash_offsets is not None:
         yield World(spec, replace(load, hash_offsets=None, hash_ids=None))
     plain = EngineSpec(profile=spec.profile, timing=FlatTiming(1.0), async_scheduling=False)
@@ -68,11 +72,28 @@ def drop(load: Workload, i: int) -> Workload:
     """The workload without request i."""
     keep = np.arange(len(load)) != i
     columns = {}
-    for name in ("arrival_ns", "prompt_tokens", "output_tokens", "hashed_tokens", "session", "delay_ns", "pinned_rank"):
+    names = ("arrival_ns", "prompt_tokens", "output_tokens", "hashed_tokens", "session", "delay_ns", "pinned_rank")
+    for name in (*names, "not_before_ns"):
         values = getattr(load, name)
         columns[name] = None if values is None else values[keep]
     if load.hash_offsets is not None and load.hash_ids is not None:
         counts = np.diff(load.hash_offsets)
         columns["hash_ids"] = load.hash_ids[np.repeat(keep, counts)]
         columns["hash_offsets"] = np.concatenate([[0], np.cumsum(counts[keep])])
+    if load.wait_offsets is not None:
+        columns |= _waits_without(load, i)
     return replace(load, **columns)
+
+
+def _waits_without(load: Workload, i: int) -> dict[str, np.ndarray]:
+    """The waits when request i is gone, and with it those for it."""
+    assert load.wait_offsets is not None and load.wait_on is not None
+    who = np.repeat(np.arange(len(load)), np.diff(load.wait_offsets))
+    keep = (who != i) & (load.wait_on != i)
+    counts = np.delete(np.bincount(who[keep], minlength=len(load)), i)
+    return {
+        "wait_offsets": np.concatenate([[0], np.cumsum(counts)]),
+        "wait_on": load.wait_on[keep] - (load.wait_on[keep] > i),
+        "wait_delay_ns": np.asarray(load.wait_delay_ns)[keep],
+        "wait_on_dispatch": np.asarray(load.wait_on_dispatch)[keep],
+    }

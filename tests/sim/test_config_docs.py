@@ -37,7 +37,7 @@ UNSAID = {
         "images",
     ),
     *("paths", "nested_timestamp_basis", "optimization", "optimizer"),
-    *("agentic_lanes", "agentic_snapshot", "agentic_warmup", "agentic_profile"),
+    *("agentic_snapshot", "agentic_warmup", "agentic_profile"),
 }
 
 

@@ -57,7 +57,8 @@ def checked() -> None:
     """Print digests. For a process with bounds checks, which it makes sure of."""
     asked = world(0)
     shared = sim.engine.share(asked.load, asked.spec.block_tokens)
-    state = sim.setup.allocate(asked.spec, asked.load, shared, sim.setup.config_of(asked.spec, asked.load), 8)
+    follow, config = sim.engine.followers(asked.load), sim.setup.config_of(asked.spec, asked.load)
+    state = sim.setup.allocate(asked.spec, asked.load, shared, follow, config, 8)
     with pytest.raises(IndexError):
         close_open_spans(state, 10**6)
     print(*digests(CHECKED), sep="\n")

@@ -39,7 +39,7 @@ def _call(value: Any) -> str:
             given.append(f"{field.name}=np.array({x.tolist()})")
         elif isinstance(x, Timing):
             given.append(f"{field.name}={_call(x)}")
-        elif x is not None and field.name != "kind":
+        elif x is not None and field.name != "kind" and not (field.name == "warmup" and x == 0):
             given.append(f"{field.name}={x!r}")
     return f"{type(value).__name__}({', '.join(given)})"
 
@@ -50,7 +50,7 @@ def small(rng: random.Random) -> World:
     most_prompt, most_output = rng.choice([4, 12, 24, 40]), rng.choice([1, 6, 14, 30, 30])
     block_tokens, seqs = rng.choice([1, 2, 3, 4, 8]), rng.randint(1, 7)
     sharing = _groups if rng.random() < 0.6 else _tree
-    return _world(rng, n, most_prompt, most_output, block_tokens, seqs, sharing=sharing)
+    return _woven(rng, _world(rng, n, most_prompt, most_output, block_tokens, seqs, sharing=sharing))
 
 
 def squeezed(rng: random.Random) -> World:
@@ -69,7 +69,7 @@ def squeezed(rng: random.Random) -> World:
         prefill_schedule_interval=rng.choice([2, 3, 4]),
         boundary_arrivals=rng.choice(["before", "after"]),
     )
-    return World(_allowed(spec), made.load)
+    return _woven(rng, World(_allowed(spec), made.load))
 
 
 def throttled(rng: random.Random) -> World:
@@ -84,7 +84,7 @@ def throttled(rng: random.Random) -> World:
         max_model_len=None,
         prefill_schedule_interval=rng.choice([2, 3, 4, 6]),
     )
-    return World(_allowed(spec), made.load)
+    return _woven(rng, World(_allowed(spec), made.load))
 
 
 def chorus(rng: random.Random) -> World:
@@ -113,7 +113,7 @@ def chorus(rng: random.Random) -> World:
         hash_block_tokens=1,
         hashed_tokens=np.full(n, known),
     )
-    return World(_allowed(spec), load)
+    return _woven(rng, World(_allowed(spec), load))
 
 
 def deep(rng: random.Random) -> World:
@@ -122,7 +122,7 @@ def deep(rng: random.Random) -> World:
     most_prompt, most_output = rng.choice([12, 60, 120]), rng.choice([8, 40, 70])
     block_tokens, seqs = rng.choice([1, 2, 4, 5, 8, 16]), rng.randint(2, 24)
     sharing = _tree if rng.random() < 0.8 else _groups
-    return _world(rng, n, most_prompt, most_output, block_tokens, seqs, sharing=sharing)
+    return _woven(rng, _world(rng, n, most_prompt, most_output, block_tokens, seqs, sharing=sharing))
 
 
 FAMILIES: dict[str, Callable[[random.Random], World]] = {
@@ -197,6 +197,39 @@ def _world(rng, n, most_prompt, most_output, block_tokens, seqs, *, sharing, ran
         stop_ns=rng.randint(0, 160) * unit if rng.random() < 0.25 else None,
     )
     return World(_allowed(spec), Workload(**load))
+
+
+def _woven(rng: random.Random, made: World) -> World:
+    """Now and then requests that wait for one another, earliest starts, a limit on what is sent, a warm-up.
+
+    The last choices of a world: whatever else it is, it is without them, too.
+    """
+    n, columns = len(made.load), dict[str, Any]()
+    if rng.random() < 0.15:
+        columns |= _plays(rng, n)
+    if (columns or made.load.session is not None) and rng.random() < 0.4:
+        columns["not_before_ns"] = np.array([rng.choice([0, 4, 20, 60]) * QUARTER_MS for _ in range(n)], np.int64)
+    if rng.random() < 0.05:
+        columns["send_limit"] = rng.randint(1, n + 1)
+    if rng.random() < 0.1:
+        columns["warmup"] = rng.randint(1, n)
+    return World(made.spec, replace(made.load, **columns))
+
+
+def _plays(rng: random.Random, n: int) -> dict[str, Any]:
+    session = [rng.choice([-1, 0, 0, 1, 1, 5]) for _ in range(n)]
+    on, offsets = list[int](), [0]
+    for i in range(n):
+        earlier = [j for j in range(i) if session[j] == session[i] >= 0]
+        on += rng.sample(earlier, min(len(earlier), rng.choice([0, 1, 1, 1, 2, 3])))
+        offsets.append(len(on))
+    return {
+        "session": np.array(session, np.int64),
+        "wait_offsets": np.array(offsets, np.int64),
+        "wait_on": np.array(on, np.int64),
+        "wait_delay_ns": np.array([rng.choice([0, 0, 4, 14]) * QUARTER_MS for _ in on], np.int64),
+        "wait_on_dispatch": np.array([rng.random() < 0.35 for _ in on], np.int8),
+    }
 
 
 def _longest(tokens: Iterable[int], block_tokens: int) -> int:

@@ -16,13 +16,12 @@ class Nearest:
     """Utilisation (roofline / latency) transferred from the four nearest points in joint log2 space.
 
     With d_i their distances and R the distance of the fifth nearest, the weights are ((R - d_i) / (R d_i))^2, all equal
-    when every one of them is zero. An axis that may be 0 is shifted by one before the logarithm.
+    when every one of them is zero. A coordinate of 0 (no cached prefix) lies far from every other one.
     """
 
     def __init__(self, coords: NDArray[np.float64], latency: NDArray[np.float64], roofline: Roofline) -> None:
         self.roofline = roofline
-        self.shift = np.where((coords == 0).any(axis=0), 1.0, 0.0)
-        self.place = np.log2(coords + self.shift)
+        self.place = _octaves(coords)
         self.utilisation = roofline(coords) / latency
 
     def weights(self, query: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
@@ -32,7 +31,7 @@ class Nearest:
         weight = np.empty((len(query), count))
         first = np.empty(len(query))
         step = max(1, _CHUNK // max(1, len(self.place)))
-        at = np.log2(np.maximum(query + self.shift, 1e-9))
+        at = _octaves(query)
         for lo in range(0, len(query), step):
             part = at[lo : lo + step]
             distance = np.sqrt(((part[:, None, :] - self.place[None, :, :]) ** 2).sum(axis=2))
@@ -54,3 +53,7 @@ class Nearest:
         """Latencies, ms."""
         index, weight, _ = self.weights(query)
         return self.roofline(query) / (weight * self.utilisation[index]).sum(axis=1)
+
+
+def _octaves(coords: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.log2(np.maximum(coords, 1e-9))

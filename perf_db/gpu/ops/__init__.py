@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from perf_db.gpu.ops import attention, collectives, dispatch, gemm, groups, memory_bound, moe
+from perf_db.gpu.ops import attention, collectives, dispatch, dsa, gemm, groups, memory_bound, moe
 from perf_db.gpu.ops.base import Operator, Phase, Tables
 
 Builder = Callable[[str, float, Mapping[str, Any], Tables, Phase], Operator]
@@ -19,6 +19,7 @@ KINDS: dict[str, Builder] = {
     "p2p": collectives.build,
     "moe": moe.build,
     "dispatch": dispatch.build,
+    "dsa": dsa.build,
 }
 
 

@@ -113,6 +113,8 @@ class GenerationAttention(AttentionOperator):
     roofline.
     """
 
+    looks = LOOKUPS
+
     def __init__(self, name: str, scale: float, shape: Shape, tables: Tables) -> None:
         super().__init__(name, scale)
         self.head = _Heads(shape, tables)

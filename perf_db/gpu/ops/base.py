@@ -131,6 +131,7 @@ class AttentionOperator(Operator):
     kind = "attention"
     part = "attention"
     prefix_axis = False  # the table has an axis of its own for cached tokens
+    looks = 1  # KV lengths that a decode price is the mean of
 
     def context_ms(self, requests: Floats, new: Floats, prefix: Floats) -> Floats:
         """One layer: `requests` requests that compute `new` tokens each after `prefix` cached ones."""

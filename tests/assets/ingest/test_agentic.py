@@ -1,4 +1,4 @@
-"""Formats of agents: chains are sessions; everything else is read, and named as not replayable."""
+"""Formats of agents: chains are turns of a session; everything else are requests that wait for others of their play."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assets.ingest import TraceError, read_trace
+from assets.ingest import Trace, TraceError, read_trace
 from tests.assets.ingest.samples import S, ids, lines, read, reasons
 
 MS = 10**6
@@ -37,7 +37,7 @@ def after(name: str, delay: float = 0, trigger: str = "completion", relation: st
 def test_chains_of_completions_are_sessions(tmp_path: Path) -> None:
     rows = [HEADER, step("a", not_before=100), step("c", after("b", 7)), step("b", after("a", 20)), step("x", play="q")]
     trace = read(tmp_path, lines(rows))
-    assert (trace.format, trace.needs) == ("agentic_mooncake", ())
+    assert (trace.format, trace.waits) == ("agentic_mooncake", None)
     assert set(trace.external_id or []) == set("abcx")
     by_name = {name: i for i, name in enumerate(trace.external_id or [])}
     assert trace.turn is not None
@@ -48,20 +48,61 @@ def test_chains_of_completions_are_sessions(tmp_path: Path) -> None:
     assert trace.hash_block_tokens == 4
 
 
+def waits(trace: Trace) -> dict[str, list[tuple[str, float, bool]]]:
+    """By the requests' names: whom they wait for, for how many ms after, and whether for the arrival."""
+    assert trace.waits is not None
+    assert trace.external_id is not None
+    names = dict(zip(trace.request_id.tolist(), trace.external_id))
+    offsets, on, delay_ns, dispatch = (column.tolist() for column in trace.waits)
+    return {
+        str(name): [(str(names[on[k]]), delay_ns[k] / MS, bool(dispatch[k])) for k in range(*offsets[i : i + 2])]
+        for i, name in enumerate(trace.external_id)
+    }
+
+
+def not_before(trace: Trace) -> list[float]:
+    return [] if trace.not_before_ns is None else (trace.not_before_ns / MS).tolist()
+
+
 @pytest.mark.parametrize(
-    ("rows", "need"),
+    ("rows", "want"),
     [
-        ([step("a"), step("b"), step("c", after("a"), after("b", relation="join"))], "wait for several others"),
-        ([step("a"), step("b", after("a")), step("c", after("a"))], "several requests that wait for one"),
-        ([step("a"), step("b", after("a", trigger="dispatch", relation="spawn"))], "dispatch"),
-        ([step("a"), step("b", after("a"), not_before=30)], "earliest start"),
+        (
+            [step("a"), step("b"), step("c", after("a"), after("b", 3, relation="join"))],
+            {"a": [], "b": [], "c": [("a", 0, False), ("b", 3, False)]},
+        ),
+        (
+            [step("a"), step("b", after("a")), step("c", after("a"))],
+            {"a": [], "b": [("a", 0, False)], "c": [("a", 0, False)]},
+        ),
+        (
+            [step("b", after("a", 4, trigger="dispatch", relation="spawn")), step("a")],
+            {"a": [], "b": [("a", 4, True)]},
+        ),
     ],
 )
-def test_what_sessions_cannot_say_is_named(tmp_path: Path, rows: list[dict[str, Any]], need: str) -> None:
+def test_what_is_more_than_a_chain_are_waits(tmp_path: Path, rows: list[dict[str, Any]], want: object) -> None:
     trace = read(tmp_path, lines([HEADER, *rows]))
-    assert len(trace) == len(rows)
-    assert need in " ".join(trace.needs)
-    assert trace.session is None
+    assert waits(trace) == want
+    assert set(trace.session_id or []) == {"p"}
+    assert trace.delay_ns is None
+
+
+def test_an_earliest_start_counts_from_the_first_root_of_the_play(tmp_path: Path) -> None:
+    """Rule WL-EX3, as turns of a session and among requests that wait for one another."""
+    chain = [step("a", not_before=100), step("b", after("a", 20), not_before=150)]
+    trace = read(tmp_path, lines([HEADER, *chain]))
+    assert (trace.waits, not_before(trace)) == (None, [0, 50])
+    trace = read(tmp_path, lines([HEADER, *chain, step("late", not_before=170)]))
+    assert not_before(trace) == [0, 50, 70]
+    assert trace.arrival_ns.tolist() == [0, 50 * MS, 70 * MS], "for those that wait, a place in the order"
+
+
+def test_who_waits_for_a_request_that_was_set_aside_is_set_aside_too(tmp_path: Path) -> None:
+    rows = [step("a"), step("b", after("a"), output_length=0), step("c", after("b")), step("d", after("a"))]
+    trace = read(tmp_path, lines([HEADER, *rows]), needs_output=True)
+    assert waits(trace) == {"a": [], "d": [("a", 0, False)]}
+    assert reasons(trace) == [(3, "zero_output", "output"), (4, "no_such_request", "dependencies")]
 
 
 def test_requests_that_can_never_become_ready(tmp_path: Path) -> None:
@@ -109,7 +150,12 @@ def test_the_older_form_has_no_header(tmp_path: Path) -> None:
     assert trace.delay_ns.tolist() == [0, 7 * MS]
     assert reasons(trace) == [(3, "conflicting_fields", "delay_ms")]
     joined = [rows[0], {**rows[0], "request_id": "d"}, {**rows[1], "wait_for": ["a", "d"]}]
-    assert read(tmp_path, lines(joined)).needs == ("requests that wait for several others",)
+    trace = read(tmp_path, lines(joined))
+    assert waits(trace)["b"] == [("a", 7, False), ("d", 7, False)]
+    assert trace.session_id == ["a"] * 3, "what waits connect is one play"
+    apart = [rows[0], {**rows[0], "request_id": "d", "timestamp": 80}, {**rows[1], "wait_for": ["d"]}]
+    trace = read(tmp_path, lines(apart))
+    assert (trace.session_id, trace.arrival_ns.tolist()) == ([None, "d", "d"], [0, 30 * MS, 37 * MS])
 
 
 def call(at: float, prompt: int, hashes: list[int], **more: Any) -> dict[str, Any]:
@@ -127,7 +173,8 @@ def subagent(at: float, *calls: dict[str, Any], **more: Any) -> dict[str, Any]:
 def test_weka_calls_are_turns_and_only_whole_blocks_have_ids(tmp_path: Path) -> None:
     calls = [call(0, 3, []), call(1.25, 10, [1, 2], out=0), call(2, 9, [1, 5], api_time=None), call(4, 8, [1, 5])]
     trace = read(tmp_path, document(*calls))
-    assert (trace.format, trace.needs) == ("weka", ())
+    assert (trace.format, trace.waits) == ("weka", None)
+    assert not_before(trace) == [0, 1250, 2000, 4000]
     assert trace.delay_ns is not None
     assert trace.delay_ns.tolist() == [0, 750 * MS, 250 * MS, 2 * S]
     assert [ids(trace, row) for row in range(4)] == [[], [1, 2], [1, 5], [1, 5]]
@@ -144,15 +191,16 @@ def test_weka_nested_times(tmp_path: Path, first: float, told: str, basis: str, 
     text = document(call(0, 4, [1]), subagent(10, call(first, 4, [2])), call(30, 4, [1]))
     trace = read(tmp_path, text, nested_basis=told)
     assert trace.notes["nested_timestamp_basis"] == basis
-    assert trace.needs == ("subagents (calls that wait for several others)",)
     assert trace.arrival_ns.tolist() == [0, round(at * S), 30 * S]
-    assert trace.session is None
+    assert not_before(trace) == [0, at * 1000, 30_000]
 
 
 def test_weka_calls_that_overlap(tmp_path: Path) -> None:
-    assert read(tmp_path, document(call(0, 4, [1]), call(0.4999999, 4, [1]))).needs == ()
+    assert read(tmp_path, document(call(0, 4, [1]), call(0.4999999, 4, [1]))).waits is None
     trace = read(tmp_path, document(call(0, 4, [1]), call(0.4, 4, [1])))
-    assert trace.needs == ("calls of one session that overlap",)
+    assert trace.notes["overlapping_calls"] == 1
+    assert trace.waits is not None
+    assert len(trace.waits.on) == 0, "nothing had ended when the second was made"
 
 
 def test_weka_ids_of_two_documents_are_not_the_same(tmp_path: Path) -> None:
@@ -187,5 +235,4 @@ def test_weka_ids_of_two_documents_are_not_the_same(tmp_path: Path) -> None:
 def test_weka_sets_a_session_aside_as_a_whole(tmp_path: Path, text: str, reason: str, field: str | None) -> None:
     trace = read(tmp_path, document(call(0, 4, [1])) + "\n" + text)
     assert len(trace) == 1
-    assert trace.needs == ()
     assert reasons(trace) == [(2, reason, field)]

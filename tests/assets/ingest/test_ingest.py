@@ -30,7 +30,7 @@ def same(one: Trace, other: Trace) -> None:
         a, b = getattr(one, name), getattr(other, name)
         assert (a is None) == (b is None), name
         assert a is None or a.tolist() == b.tolist(), name
-    for name in ("external_id", "session_id", "counts", "digest", "needs", "hash_block_tokens", "has_timestamps"):
+    for name in ("external_id", "session_id", "counts", "digest", "hash_block_tokens", "has_timestamps"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.quarantine.columns() == other.quarantine.columns()
     assert {k: v for k, v in one.notes.items() if v} == {k: v for k, v in other.notes.items() if v}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.assets.ingest.samples import S, ids, lines, read, reasons, refused
+from tests.assets.ingest.test_agentic import waits
 
 MS = 10**6
 
@@ -94,7 +95,6 @@ def test_dynamo_events_are_ordered_by_start_end_and_id(tmp_path: Path) -> None:
     assert trace.request_id.tolist() == [3, 1, 2, 0]
     assert trace.arrival_ns.tolist() == [0, 10 * MS, 10 * MS, 10 * MS]
     assert trace.hash_block_tokens == 4
-    assert trace.needs == ()
 
 
 def test_dynamo_skips_tools_and_sets_strangers_aside(tmp_path: Path) -> None:
@@ -133,14 +133,18 @@ def test_dynamo_sessions_pause_as_recorded(tmp_path: Path) -> None:
     assert trace.delay_ns.tolist() == [0, 70 * MS]
 
 
-def test_dynamo_subagents_are_read_and_named_as_not_replayable(tmp_path: Path) -> None:
+def test_dynamo_subagents_start_with_their_parent_and_are_waited_for(tmp_path: Path) -> None:
+    """Rule WL-17: b comes 10 ms after a has come; c waits for a's end and, as b had ended by then, for b's."""
     rows = [
         event("a", 100, 30, [1], agent_context={"session_id": "s"}),
         event("b", 110, 5, [1], agent_context={"session_id": "t", "parent_session_id": "s"}),
+        event("c", 150, 5, [1], agent_context={"session_id": "s"}),
+        event("x", 160, 5, [1], agent_context={"session_id": "u", "parent_session_id": "nowhere"}),
     ]
     trace = read(tmp_path, lines(rows))
-    assert len(trace) == 2
-    assert trace.needs == ("sessions that wait for other sessions (parent_session_id)",)
+    assert waits(trace) == {"a": [], "b": [("a", 10, True)], "c": [("a", 20, False), ("b", 35, False)], "x": []}
+    assert trace.notes["sessions_with_unknown_parents"] == 1
+    assert trace.session_id == ["a", "a", "a", "x"], "what parents connect is one play"
 
 
 @pytest.mark.parametrize(
