@@ -191,7 +191,6 @@ def test_drafts_that_are_refused(tmp_path, fields):
         ({"topology": {"mode": "disaggregated"}}, "separate pools"),
         ({"topology": {"router_mode": "kv_router"}}, "routers"),
         ({"startup_time": 5}, "worker fields"),
-        ({"traffic": {"kind": "trace", "format": "weka", "rows": []}}, "request graphs"),
         ({"traffic": synthetic(request_rate=5.0)}, "private generators"),
         ({"traffic": synthetic(concurrency=1, shared_prefix_ratio=0.5, num_prefix_groups=2)}, "private generators"),
         ({"traffic": trace([row(0, dp_rank=1)])}, "trace fields"),
