@@ -11,12 +11,12 @@ import sim.state as S
 from sim.clock import PassClock
 from sim.inputs import Workload
 from sim.logs import logged, without_drafts
-from sim.result import COMPLETED, REQUESTS, TABLES, UNFINISHED, Columns, Sink
+from sim.result import COMPLETED, REQUESTS, TABLES, Columns, Sink
 from sim.spec import EngineSpec
 from sim.speculation.collect import acceptance
 from sim.speculation.columns import Drafting
 from sim.speculation.tail import close_open_bursts
-from sim.state import State
+from sim.state import Config, State
 from sim.tail import close_open_spans
 from sim.timing.evidence import EvidenceCounter
 
@@ -45,9 +45,16 @@ class Collector:
     """Hands finished rows to the sink and derives what depends on the clock of passes."""
 
     def __init__(
-        self, spec: EngineSpec, load: Workload, state: State, sink: Sink, drafting: Drafting | None = None
+        self,
+        spec: EngineSpec,
+        load: Workload,
+        config: Config,
+        state: State,
+        sink: Sink,
+        drafting: Drafting | None = None,
     ) -> None:
-        self.spec, self.load, self.state, self.sink, self.drafting = spec, load, state, sink, drafting
+        self.spec, self.load, self.config, self.state, self.sink = spec, load, config, state, sink
+        self.drafting = drafting
         self.evidence = EvidenceCounter(spec.timing)
         # Gaps of requests that do not complete are taken out again at the end.
         self.keep_spans = spec.stop_ns is not None or load.warmup > 0 or _may_break_off(spec, load)
@@ -68,7 +75,7 @@ class Collector:
         self._hand_over("passes", passes)
         if self.drafting is not None:
             self._drain_bursts(self.drafting)
-        # Drafting kernels write a row when its passes are over, the others as soon as it is certain.
+        # Kernels that draft write a span when its passes are over, the others as soon as it is certain.
         n = int(st.g[S.N_SPANS_LOG]) if self.drafting is None else 0
         in_flight = st.spans[3, :n] + st.spans[4, :n] - 1 > delivered[st.spans[2, :n]]
         if last and in_flight.any():
@@ -77,7 +84,7 @@ class Collector:
         spans = self._take("spans", st.spans, S.N_SPANS_LOG, held=in_flight)
         self.clock.spans(spans, spans.pop("previous_pass"))
         self._hand_over("spans", self._ranked("spans", spans))
-        n = int(st.g[S.N_CHUNKS_LOG]) if self.drafting is None else 0
+        n = int(st.g[S.N_CHUNKS_LOG])
         in_flight = st.chunks[2, :n] > delivered[st.chunks[1, :n]]
         for table, log, counter, held in (
             ("chunks", st.chunks, S.N_CHUNKS_LOG, in_flight),
@@ -147,7 +154,7 @@ class Collector:
                 if self.drafting is None:
                     close_open_spans(st, rank)
                 else:
-                    close_open_bursts(st, self.drafting, rank)
+                    close_open_bursts(self.config, st, self.drafting, rank)
                 self.drain(last=True)
         if self.keep_spans:
             uncounted = st.q[:, S.STATUS] != COMPLETED
@@ -167,7 +174,7 @@ class Collector:
         rank = values.pop("rank")
         values["worker"], values["dp_rank"] = np.divmod(rank, self.spec.dp)
         values["dp_rank"][rank < 0] = -1
-        open_ended = np.flatnonzero((status == UNFINISHED) & (made > 0))
+        open_ended = np.flatnonzero((status != COMPLETED) & (made > 0))
         if len(open_ended):
             values["last_token_ns"][open_ended] = self.clock.last_token_ns(open_ended + low)
         values["request"] = np.arange(low, high, dtype=np.int64)

@@ -52,8 +52,8 @@ def replay(
     # A worker may write this many rows of one kind between two looks at the logs.
     rows = spec.dp * (4 * config.seqs + 8)
     state, prices = allocate(spec, workload, shared, follow, config, rows), compile_timing(spec)
-    drafting = drafting_of(spec, len(workload), config.seqs, log_rows(rows))
-    collector = Collector(spec, workload, state, sink, drafting)
+    drafting = drafting_of(spec, len(workload), config.seqs, log_rows(rows), config.mask)
+    collector = Collector(spec, workload, config, state, sink, drafting)
     while True:
         status = run(config, inputs, state, drafting, prices, rows, PATIENCE)
         collector.drain()

@@ -242,7 +242,7 @@ def run(cfg, inp, st, dr, prices, rows, patience):
 def _is_full(st, dr, rows):
     g = st.g
     if dr is not None:  # noqa: SIM102 - alone, so that it is decided when compiling
-        if dr.counts[N_BURSTS_LOG] + rows > dr.bursts.shape[1]:
+        if dr.counts[N_BURSTS_LOG] + dr.burst_rows > dr.bursts.shape[1]:
             return True
     return (
         g[S.N_PASSES] + rows > st.passes.shape[1]

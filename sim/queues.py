@@ -25,7 +25,7 @@ def _link(q, ends, head, tail, r, before, after, prev, next_):
 
 
 @inlined
-def _unlink(q, ends, head, tail, r, prev, next_):
+def unlink(q, ends, head, tail, r, prev, next_):
     before, after = q[r, prev], q[r, next_]
     if before >= 0:
         q[before, next_] = after
@@ -38,7 +38,7 @@ def _unlink(q, ends, head, tail, r, prev, next_):
 
 
 @inlined
-def _link_in_order(q, ends, r, prev, next_):
+def link_in_order(q, ends, r, prev, next_):
     """Put r into a bucket (ends 0 and 1) where running order wants it."""
     before, after = ends[1], -1
     # Requests begin to decode in running order, so this loop runs only after somebody sat a pass out.
@@ -57,7 +57,7 @@ def push_running(st, k, r):
 @kernel
 def drop_running(st, k, r):
     ends = st.r[k]
-    _unlink(st.q, ends, S.RUN_HEAD, S.RUN_TAIL, r, S.QPREV, S.QNEXT)
+    unlink(st.q, ends, S.RUN_HEAD, S.RUN_TAIL, r, S.QPREV, S.QNEXT)
     ends[S.RUN_N] -= 1
 
 
@@ -81,7 +81,7 @@ def push_front(st, k, r):
 @kernel
 def drop_waiting(st, k, r, was_preempted):
     ends = st.r[k]
-    _unlink(st.q, ends, S.WAIT_HEAD, S.WAIT_TAIL, r, S.QPREV, S.QNEXT)
+    unlink(st.q, ends, S.WAIT_HEAD, S.WAIT_TAIL, r, S.QPREV, S.QNEXT)
     ends[S.WAIT_N] -= 1
     if was_preempted:
         ends[S.PREEMPTED_N] -= 1
@@ -97,12 +97,12 @@ def last_pass(st, r):
 def enter_calendar(cfg, st, k, r):
     """Into the bucket of its last token, in running order: the order in which requests end decides the eviction
     order."""
-    _link_in_order(st.q, st.calendar[k, last_pass(st, r) & cfg.mask], r, S.CPREV, S.CNEXT)
+    link_in_order(st.q, st.calendar[k, last_pass(st, r) & cfg.mask], r, S.CPREV, S.CNEXT)
 
 
 @kernel
 def leave_calendar(cfg, st, k, r):
-    _unlink(st.q, st.calendar[k, last_pass(st, r) & cfg.mask], 0, 1, r, S.CPREV, S.CNEXT)
+    unlink(st.q, st.calendar[k, last_pass(st, r) & cfg.mask], 0, 1, r, S.CPREV, S.CNEXT)
 
 
 @inlined
@@ -127,12 +127,12 @@ def _count(cfg, st, k, r, bucket, sign):
 def enter_decode(cfg, st, k, r):
     """Count r among the requests that make one token in every pass from now on."""
     bucket = st.growth[k, _residue(cfg, st, r)]
-    _link_in_order(st.q, bucket, r, S.GPREV, S.GNEXT)
+    link_in_order(st.q, bucket, r, S.GPREV, S.GNEXT)
     _count(cfg, st, k, r, bucket, 1)
 
 
 @kernel
 def leave_decode(cfg, st, k, r):
     bucket = st.growth[k, _residue(cfg, st, r)]
-    _unlink(st.q, bucket, 0, 1, r, S.GPREV, S.GNEXT)
+    unlink(st.q, bucket, 0, 1, r, S.GPREV, S.GNEXT)
     _count(cfg, st, k, r, bucket, -1)

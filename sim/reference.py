@@ -328,9 +328,9 @@ class Rank:
             and any(not self.is_prefill(r) for r in self.running)
         )
         drafting = self.drafting
-        if not drafting:
+        if self.spec.native_drafts and not drafting:
             for request in self.running:
-                request.drafts = 0
+                request.drafts = 0  # too many run
         continued_prefill = False
         place = 0
         while place < len(self.running) and budget > 0:
@@ -393,7 +393,7 @@ class Rank:
             speculation.seed, request.index, request.round, speculation.trigger_threshold
         ):
             request.round += 1
-            return 0
+            return 0  # nothing found to propose
         return speculation.drafts
 
     def verify(self, request: Request, drafts: int) -> int:
@@ -592,7 +592,8 @@ class Rank:
             if item.request is victim:
                 if item.is_plain:
                     batch.items.remove(item)
-                item.samples = False
+                    break
+                item.samples = False  # computed, and paid
                 break
 
     def refuse(self, request: Request, batch: Batch) -> None:

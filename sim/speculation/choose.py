@@ -7,6 +7,7 @@ import sim.state as S
 from sim.choose import begin_choice
 from sim.jit import kernel
 from sim.speculation.admission import admit_drafting
+from sim.speculation.plain import plan_or_walk, serve_plans
 from sim.speculation.reserve import reserve
 from sim.speculation.running import run_drafting
 from sim.speculation.settle import settle_drafting
@@ -25,15 +26,19 @@ def choose_drafting(cfg, inp, st, dr, prices, k, slot, now, wave):
         and _anyone_past_prompt(cfg, st, dr, k)
     )
     drafting = rank[k, S.RUN_N] <= dr.batch
-    budget, n, continued = run_drafting(cfg, inp, st, dr, k, slot, now, throttled, drafting)
+    served, budget = 0, cfg.budget
+    first = plan_or_walk(cfg, st, dr, k, slot, drafting)
+    if dr.ranks[k, D.N_PLANNED] > 0:
+        served, budget = serve_plans(cfg, st, dr, k, budget)
+    budget, n, continued = run_drafting(cfg, inp, st, dr, k, slot, now, throttled, drafting, first, budget)
     if b[k, slot, S.B_OWN_PREEMPTED] == 0:
         if rank[k, S.WAIT_N] > 0:
-            pads = dr.native and drafting and n > 0 and not continued
+            pads = dr.native and drafting and n + served > 0 and not continued
             n = admit_drafting(cfg, inp, st, dr, k, slot, budget, n, throttled, pads)
         if not throttled:
             rank[k, S.SATURATED] = rank[k, S.WAIT_N] > 0
     if not dr.native:
-        reserve(cfg, inp, st, dr, k, slot, now, n, drafting)
+        n = reserve(cfg, inp, st, dr, k, slot, now, n, drafting)
     dr.n_items[k, slot] = n
     return settle_drafting(cfg, inp, st, dr, prices, k, slot, n)
 

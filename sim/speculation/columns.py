@@ -31,7 +31,21 @@ import numpy as np
     DRAFTS,  # drafts verified
     ACCEPTED,  # rounds by accepted drafts: six columns
 ) = range(22)
-D_WIDTH = ACCEPTED + 6
+(
+    # A planned request: where its plan begins ...
+    PLAN_PASS,
+    PLAN_LENGTH,  # prompt and tokens made before that pass
+    PLAN_BEFORE,  # tokens computed, as the choice of that pass believes
+    PLAN_WAS,  # PLAN_LENGTH one pass earlier
+    # ... and how far it is worked out.
+    LAST_PASS,  # its calendar bucket
+    NEXT_LENGTH,
+    NEXT_BEFORE,
+    NEXT_ROUND,
+    NEXT_READY,
+    NEXT_BLOCKS,
+) = range(ACCEPTED + 6, ACCEPTED + 16)
+D_WIDTH = ACCEPTED + 16
 
 # ------------------------------------------------------------ batches: Drafting.items, int32 (ranks, 2, cap, I_WIDTH)
 (
@@ -55,6 +69,26 @@ I_WIDTH = 14
 # ---------------------------------------------------------------- Drafting.counts, int64
 (N_BURSTS_LOG,) = range(1)
 
+# -------------------------------------- sums over planned requests: Drafting.ring, int64 (ranks, passes, 5)
+# Pairs share a word, the second in the upper half.
+(
+    W_REQUESTS,  # requests that compute; and those whose pass before brings their last token
+    W_KV,
+    W_DRAFTS,  # drafts verified, and in how many rounds
+    W_BLOCKS,  # blocks taken, and how many of them go back at the end of the pass
+    W_MADE,  # tokens made, and drafts accepted
+) = range(5)
+W_WIDTH = 5
+UPPER = 32
+LOWER_BITS = (1 << UPPER) - 1
+
+# ------------------------------------------------------------ ranks: Drafting.ranks, int64 (ranks, K_WIDTH)
+(
+    N_PLANNED,
+    WALK_UNTIL,  # pass before which nothing is planned
+) = range(2)
+K_WIDTH = 2
+
 # Additional columns of the logs of `sim.state.State`, behind those that every replay has.
 PASS_ROUNDS, PASS_DRAFTS, PASS_ACCEPTED, PASS_BURSTS = range(28, 32)
 SPAN_PASSES_LOG, SPAN_BURST_LOG = 7, 8
@@ -73,6 +107,7 @@ class Drafting(NamedTuple):
     trigger: int  # of 2**53: how often the drafter proposes anything
     evicts: int  # capacity policy max_utilization
     longest: int  # max_model_len, or beyond any length
+    burst_rows: int  # rows of `bursts` that one worker may write between two looks at the log
     thresholds: np.ndarray  # int64 (K,), of 2**53
     keys: np.ndarray  # uint64 (n,): of the requests' acceptance streams
     trigger_keys: np.ndarray  # uint64 (n,) or (1,)
@@ -81,5 +116,8 @@ class Drafting(NamedTuple):
     d: np.ndarray
     items: np.ndarray
     n_items: np.ndarray  # int64 (ranks, 2)
+    ring: np.ndarray
+    sums: np.ndarray  # int64 (ranks, 2, W_WIDTH): the ring's row of a batch
+    ranks: np.ndarray
     counts: np.ndarray
     bursts: np.ndarray  # log, int64 (columns, capacity)

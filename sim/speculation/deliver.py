@@ -12,6 +12,7 @@ from sim.queues import drop_running, drop_waiting
 from sim.result import COMPLETED, KIND_RUNNING
 from sim.source import request_ended
 from sim.speculation.blocks import hash_upto
+from sim.speculation.plan import is_planned, plan_ends
 from sim.speculation.spans import add_burst, close_span
 
 
@@ -24,8 +25,17 @@ def deliver_drafting(cfg, inp, st, dr, k, slot, now, group_pass):
     if number < 0:
         return
     st.r[k, S.DELIVERED] = number
-    completed, made, continuing, chunk = 0, 0, 0, 0
-    rounds, drafts, hits, bursts = 0, 0, 0, 0
+    sums = dr.sums[k, slot]
+    late = sums[D.W_REQUESTS] >> D.UPPER  # planned requests that the pass before has ended
+    bursts = (sums[D.W_REQUESTS] & D.LOWER_BITS) - late
+    continuing, chunk = bursts, late * (1 + dr.drafts)
+    rounds, drafts = sums[D.W_DRAFTS] >> D.UPPER, sums[D.W_DRAFTS] & D.LOWER_BITS
+    hits, made = sums[D.W_MADE] >> D.UPPER, sums[D.W_MADE] & D.LOWER_BITS
+    surplus = sums[D.W_BLOCKS] >> D.UPPER
+    st.r[k, S.FREE] += surplus
+    if cfg.trtllm:
+        st.r[k, S.PROMISED] += surplus
+    completed = _end_plans(cfg, inp, st, dr, k, number, now)
     for i in range(dr.n_items[k, slot]):
         item = dr.items[k, slot, i]
         if item[D.I_LIVE] == 0:
@@ -33,7 +43,8 @@ def deliver_drafting(cfg, inp, st, dr, k, slot, now, group_pass):
         r = item[D.I_REQUEST]
         part = min(max(0, q[r, S.PROMPT] - item[D.I_BEFORE]), item[D.I_TOKENS])
         if item[D.I_SAMPLES] and q[r, S.STATE] != S.DONE:
-            running = item[D.I_EPOCH] == d[r, D.EPOCH]
+            # A request that is planned already has this pass behind it.
+            running = item[D.I_EPOCH] == d[r, D.EPOCH] and not is_planned(st, r)
             taken = _take_tokens(st, dr, r, item, running)
             if taken > 0:
                 continuing += add_burst(st, dr, r, number, item[D.I_STRETCH], taken, item[D.I_DRAFTS])
@@ -57,7 +68,8 @@ def deliver_drafting(cfg, inp, st, dr, k, slot, now, group_pass):
         plain = item[D.I_KIND] == KIND_RUNNING and part == 0 and item[D.I_SAMPLES] == 1
         if not plain or item[D.I_TOKENS] != 1 + item[D.I_DRAFTS] or item[D.I_MADE] == 0:
             chunk += item[D.I_TOKENS]
-            _write_chunk(st, k, number, item, part)
+            kind, cached = item[D.I_KIND], item[D.I_CACHED]
+            _write_row(st, k, number, r, item[D.I_TOKENS], item[D.I_BEFORE], part, kind, cached, item[D.I_DRAFTS])
     if completed > 0:
         st.r[k, S.ENDED] = 1
     if made > 0:
@@ -71,6 +83,27 @@ def deliver_drafting(cfg, inp, st, dr, k, slot, now, group_pass):
     log[D.PASS_DRAFTS, row] = drafts
     log[D.PASS_ACCEPTED, row] = hits
     log[D.PASS_BURSTS, row] = bursts
+
+
+@inlined
+def _end_plans(cfg, inp, st, dr, k, number, now):
+    """Planned requests that end with pass `number`. Returns how many."""
+    q, completed = st.q, 0
+    bucket = st.calendar[k, number & cfg.mask]
+    r = bucket[0]
+    bucket[0] = -1
+    bucket[1] = -1
+    while r >= 0:
+        after = q[r, S.CNEXT]
+        before = plan_ends(cfg, st, dr, k, r)
+        if before >= 0:
+            # Its next pass was chosen before anybody knew.
+            _write_row(st, k, number + 1, r, 1 + dr.drafts, before, 0, KIND_RUNNING, -1, dr.drafts)
+        st.t[r, S.LAST_TOKEN] = now
+        _complete(cfg, inp, st, dr, k, r, True, now)
+        completed += 1
+        r = after
+    return completed
 
 
 @inlined
@@ -127,15 +160,15 @@ def _complete(cfg, inp, st, dr, k, r, running, now):
 
 
 @inlined
-def _write_chunk(st, k, number, item, part):
+def _write_row(st, k, number, r, tokens, before, part, kind, cached, drafts):
     row, log = st.g[S.N_CHUNKS_LOG], st.chunks
-    log[0, row] = item[D.I_REQUEST]
+    log[0, row] = r
     log[1, row] = k
     log[2, row] = number
-    log[3, row] = item[D.I_TOKENS]
-    log[4, row] = item[D.I_BEFORE]
+    log[3, row] = tokens
+    log[4, row] = before
     log[5, row] = part
-    log[6, row] = item[D.I_KIND]
-    log[7, row] = item[D.I_CACHED]
-    log[D.CHUNK_DRAFTS, row] = item[D.I_DRAFTS]
+    log[6, row] = kind
+    log[7, row] = cached
+    log[D.CHUNK_DRAFTS, row] = drafts
     st.g[S.N_CHUNKS_LOG] = row + 1

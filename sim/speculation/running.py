@@ -32,7 +32,7 @@ def schedule(cfg, inp, st, dr, k, slot, n, r, tokens, before, kind, cached, draf
     item[D.I_VERIFIED] = verified
     item[D.I_ACCEPTED] = 0
     if verified > 0:
-        item[D.I_ACCEPTED] = accepted(dr, r, verified)
+        item[D.I_ACCEPTED] = accepted(dr, r, d[r, D.ROUND], verified)
         d[r, D.ROUND] += 1
     item[D.I_SAMPLES] = samples
     item[D.I_EPOCH] = d[r, D.EPOCH]
@@ -42,11 +42,10 @@ def schedule(cfg, inp, st, dr, k, slot, n, r, tokens, before, kind, cached, draf
 
 
 @kernel
-def run_drafting(cfg, inp, st, dr, k, slot, now, throttled, drafting):
-    """Serve the running list. Returns (budget left, items, whether an unfinished prompt went on)."""
+def run_drafting(cfg, inp, st, dr, k, slot, now, throttled, drafting, r, budget):
+    """Serve the running list from r on. Returns (budget left, items, whether an unfinished prompt went on)."""
     q, d, rank, mark = st.q, dr.d, st.r, st.r[k, S.CHOICES]
-    budget, n, continued, blocked = cfg.budget, 0, False, False
-    r = rank[k, S.RUN_HEAD]
+    n, continued, blocked = 0, False, False
     while r >= 0:
         before, owed, prompt = q[r, S.COMPUTED], d[r, D.OWED], q[r, S.PROMPT]
         if not drafting:

@@ -24,10 +24,10 @@ def _draw(key, round_no):
     return np.int64((z ^ (z >> _31)) >> _KEPT)
 
 
-@kernel
-def accepted(dr, r, drafts):
-    """How many of `drafts` are accepted in the coming round of r."""
-    round_no, found = dr.d[r, D.ROUND], 0
+@inlined
+def accepted(dr, r, round_no, drafts):
+    """How many of `drafts` are accepted in round `round_no` of r."""
+    found = 0
     if len(dr.script) > 0:
         at, end = dr.script_at[r], dr.script_at[r + 1]
         return min(dr.script[at + round_no % (end - at)], drafts)
@@ -37,12 +37,18 @@ def accepted(dr, r, drafts):
     return found
 
 
+@inlined
+def triggers(dr, r, round_no):
+    """Whether the drafter finds anything to propose in round `round_no` of r."""
+    return dr.trigger >= ALWAYS or _draw(dr.trigger_keys[r], round_no) < dr.trigger
+
+
 @kernel
 def propose(st, dr, r):
     """Drafts of r's next round. A round without a trigger is spent at once."""
     if st.q[r, S.OUTPUT] == 0:
         return 0
-    if dr.trigger < ALWAYS and _draw(dr.trigger_keys[r], dr.d[r, D.ROUND]) >= dr.trigger:
+    if not triggers(dr, r, dr.d[r, D.ROUND]):
         dr.d[r, D.ROUND] += 1
         return 0
     return dr.drafts

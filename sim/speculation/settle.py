@@ -6,6 +6,7 @@ import sim.speculation.columns as D
 import sim.state as S
 from sim.jit import inlined
 from sim.settle import count_preemptions, describe
+from sim.speculation.plan import planned_tokens, plans_go_on
 from sim.speculation.sampling import propose
 
 
@@ -15,8 +16,11 @@ def settle_drafting(cfg, inp, st, dr, prices, k, slot, n):
     q, d = st.q, dr.d
     if count_preemptions(st, k, slot):
         return S.LIVELOCK
-    np_, tp, kvp, nb, kv = 0, 0, 0, 0, 0
-    tokens, admitted, live = 0, 0, False
+    number, mask = st.r[k, S.NEXT_PASS], dr.ring.shape[1] - 1
+    planned, sums = dr.ring[k, number & mask], dr.sums[k, slot]
+    nb, kv = planned[D.W_REQUESTS] & D.LOWER_BITS, planned[D.W_KV]
+    np_, tp, kvp = 0, 0, 0
+    tokens, admitted, live = planned_tokens(dr, planned), 0, nb > 0
     adm_head, adm_tail = -1, -1
     for i in range(n):
         item = dr.items[k, slot, i]
@@ -46,6 +50,11 @@ def settle_drafting(cfg, inp, st, dr, prices, k, slot, n):
             d[r, D.READY] = propose(st, dr, r)
     if not live:
         return S.FINISHED
+    for i in range(D.W_WIDTH):
+        sums[i] = planned[i]
+        planned[i] = 0
+    if dr.ranks[k, D.N_PLANNED] > 0:
+        plans_go_on(cfg, st, dr, k, number)
     row = st.b[k, slot]
     row[S.B_TOKENS] = tokens
     row[S.B_ADMITTED] = admitted

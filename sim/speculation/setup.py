@@ -6,24 +6,30 @@ import numpy as np
 
 import sim.speculation.columns as D
 from sim.logs import logged
+from sim.result import BURST_PASSES
 from sim.spec import EngineSpec
 from sim.speculation.columns import Drafting
 from sim.speculation.draws import ACCEPTANCE, BITS, GOLDEN, TRIGGER, mix
 
+RING_ROWS = 1 << 12
 _NO_LIMIT = 2**31 - 1
 
 
-def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int) -> Drafting | None:
+def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int, longest: int) -> Drafting | None:
     """The drafter of a deployment, or None.
 
     Args:
         seqs: most running requests on a rank.
         rows: capacity of a log.
+        longest: most tokens that a request makes.
     """
     speculation = spec.speculation
     if speculation is None:
         return None
     trigger = speculation.trigger_threshold
+    ring_rows = _ring_rows(longest)
+    # A request that ends writes all of its plan that is not written yet.
+    burst_rows = spec.dp * seqs * (ring_rows // BURST_PASSES + 4)
     script_at, script = np.zeros(1, np.int64), np.zeros(0, np.int64)
     if speculation.scripted is not None:
         script_at = np.cumsum([0, *map(len, speculation.scripted)])
@@ -39,6 +45,7 @@ def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int) -> Drafti
         trigger=trigger,
         evicts=int(spec.capacity_policy == "max_utilization"),
         longest=spec.max_model_len if spec.native_drafts and spec.max_model_len is not None else _NO_LIMIT,
+        burst_rows=burst_rows,
         thresholds=np.array(speculation.thresholds, np.int64),
         keys=_keys(speculation.seed, ACCEPTANCE, requests),
         trigger_keys=_keys(speculation.seed, TRIGGER, requests if trigger < 1 << BITS else 1),
@@ -47,9 +54,20 @@ def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int) -> Drafti
         d=d,
         items=np.zeros((spec.ranks, 2, 2 * seqs + 8, D.I_WIDTH), np.int32),
         n_items=np.zeros((spec.ranks, 2), np.int64),
+        ring=np.zeros((spec.ranks, ring_rows, D.W_WIDTH), np.int64),
+        sums=np.zeros((spec.ranks, 2, D.W_WIDTH), np.int64),
+        ranks=np.zeros((spec.ranks, D.K_WIDTH), np.int64),
         counts=np.zeros(1, np.int64),
-        bursts=np.empty((len(logged("bursts", drafting=True)), rows), np.int64),
+        bursts=np.empty((len(logged("bursts", drafting=True)), rows + burst_rows), np.int64),
     )
+
+
+def _ring_rows(longest: int) -> int:
+    """Passes that requests are planned ahead, a power of two."""
+    rows = 8
+    while rows < min(longest + 4, RING_ROWS):
+        rows *= 2
+    return rows
 
 
 def _keys(seed: int, stream: int, requests: int) -> np.ndarray:

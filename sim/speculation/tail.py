@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sim.state as S
 from sim.jit import entry
+from sim.speculation.plan import happened, is_planned
 from sim.speculation.spans import close_span
 
 
 @entry
-def close_open_bursts(st, dr, k):
+def close_open_bursts(cfg, st, dr, k):
     """End the spans of the requests of rank k that have not ended; results in flight never happened."""
     for head in (S.RUN_HEAD, S.WAIT_HEAD):
         r = st.r[k, head]
         while r >= 0:
+            if is_planned(st, r):
+                happened(cfg, st, dr, k, r, st.r[k, S.DELIVERED] + 1)
             close_span(st, dr, r)
             r = st.q[r, S.QNEXT]
