@@ -36,6 +36,16 @@ LINES = {
     "last token in flight: preempted": "self.waiting.remove(request)",
     "empty batch dropped": "self.queue.popleft()  # an empty batch",
     "second look at the inbox": "if batch.is_empty and not batch.preempted and self.read_inbox(now, True):",
+    "padded admission [vllm]": "padding = spec.speculation.drafts",
+    "padding that does not fit [vllm]": "if rest + padding > budget or cached + rest + padding > self.limit:",
+    "nothing to compute below the length limit [vllm]": "if tokens <= 0:",
+    "full hit that gives up one more block": "hit.pop()  # after the cut of a full hit",
+    "a round without a trigger": "return 0  # nothing found",
+    "drafts off above a batch": "request.drafts = 0  # too many run",
+    "burst that does not fit [policy]": "self.preempt(victim, ready[0].request, batch, now, reserving=True)",
+    "prefill of a victim of a burst [policy]": "item.samples = False  # computed, and paid",
+    "burst that never fits [policy]": "self.refuse(never[0].request, batch)",
+    "computed for a request that had ended [vllm]": "continue  # computed for nothing",
     "stop time": "if spec.stop_ns is not None and upcoming > spec.stop_ns:",
     "deadlock": "raise Deadlock(",
 }
@@ -83,6 +93,21 @@ def _unfinished(world: World, answer: Answer) -> bool:
     return bool(((table["status"] == UNFINISHED) & (table["output_tokens"] > 0)).any())
 
 
+def _fewer_drafts(world: World, answer: Answer) -> bool:
+    """Cut by the budget or the length limit, where nothing else takes drafts away."""
+    spec, bursts = world.spec, answer.tables["bursts"]
+    speculation = spec.speculation
+    if speculation is None or speculation.max_batch is not None or speculation.trigger_rate < 1:
+        return False
+    return any(0 < drafts >> 4 * i & 15 < speculation.drafts for drafts in bursts["drafts_packed"] for i in range(16))
+
+
+def _cut_burst(world: World, answer: Answer) -> bool:
+    """The end of an output cuts off what was accepted."""
+    table = answer.tables["passes"]
+    return bool((table["n_accepted"] + table["n_bursts"] > table["n_tokens"]).any())
+
+
 # What the tables of an answer show.
 SHOWN: dict[str, Callable[[World, Answer], bool]] = {
     "chunked prefill": _chunked,
@@ -93,6 +118,18 @@ SHOWN: dict[str, Callable[[World, Answer], bool]] = {
     "first-in victim ahead: the next is skipped": _fifo_skip,
     "full hit that stays whole [trtllm]": _whole_hit,
     "stopped in the middle of an answer": _unfinished,
+    "drafts cut short [vllm]": _fewer_drafts,
+    "burst cut at the end of an output": _cut_burst,
+    "bursts of different sizes": lambda world, answer: len(set(answer.tables["acceptance"]["accepted_1"])) > 2,
+    "preempted while it drafts": lambda world, answer: bool(
+        world.spec.speculation and len(answer.tables["pressure"]["request"])
+    ),
+    "drafts with two batches in flight": lambda world, answer: (
+        world.spec.native_drafts and world.spec.async_scheduling and bool(answer.tables["passes"]["n_drafts"].any())
+    ),
+    "drafts of TensorRT-LLM": lambda world, answer: (
+        world.spec.profile == "trtllm" and bool(answer.tables["passes"]["n_drafts"].any())
+    ),
     "request without tokens": lambda world, answer: bool((world.load.output_tokens == 0).any()),
     "extrapolated price": lambda world, answer: bool(answer.tables["evidence"]["extrapolated"].any()),
     "replicas": lambda world, answer: len(set(answer.tables["passes"]["worker"].tolist())) > 1,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sim.inputs import Workload
-from sim.spec import EngineSpec, FixedTiming, FlatTiming, PolynomialTiming, TableTiming, Timing
+from sim.spec import EngineSpec, FixedTiming, FlatTiming, PolynomialTiming, Speculation, TableTiming, Timing
 
 QUARTER_MS = 250_000  # ns
 
@@ -36,7 +36,7 @@ def _call(value: Any) -> str:
     for field in fields(value):
         x = getattr(value, field.name)
         if isinstance(x, np.ndarray):
-            given.append(f"{field.name}=np.array({x.tolist()})")
+            given.append(f"{field.name}=np.array({x.tolist()}, np.{x.dtype})")
         elif isinstance(x, Timing):
             given.append(f"{field.name}={_call(x)}")
         elif x is not None and field.name != "kind" and not (field.name == "warmup" and x == 0):
@@ -213,7 +213,32 @@ def _woven(rng: random.Random, made: World) -> World:
         columns["send_limit"] = rng.randint(1, n + 1)
     if rng.random() < 0.1:
         columns["warmup"] = rng.randint(1, n)
-    return World(made.spec, replace(made.load, **columns))
+    return _drafting(rng, World(made.spec, replace(made.load, **columns)))
+
+
+def _drafting(rng: random.Random, made: World) -> World:
+    """In every third world speculative decoding, certain and uncertain, scripted, switched off above a batch."""
+    if rng.random() >= 0.33:
+        return made
+    drafts, kind = rng.randint(1, 5), rng.choice(["ngram", "mtp", "mtp", "eagle"])
+    certain, likely = rng.choice([0.0, 1.0]), [0.0, 0.3, 0.7, 0.9, 1.0]
+    rates = rng.choice([[certain] * drafts, [rng.choice(likely) for _ in range(drafts)]])
+    scripts = [tuple(rng.randint(0, drafts) for _ in range(rng.randint(1, 3))) for _ in range(len(made.load))]
+    speculation = Speculation(
+        kind,
+        drafts,
+        tuple(rates),
+        seed=rng.choice([42, 0, 2**64 - 1, rng.randrange(2**64)]),
+        trigger_rate=rng.choice([1.0, 1.0, 0.5, 0.0]) if kind == "ngram" else 1.0,
+        max_batch=rng.choice([None, None, None, 0, 1, 2, 4]),
+        scripted=tuple(scripts) if rng.random() < 0.15 else None,
+    )
+    spec = replace(made.spec, speculation=speculation, decode_speedup_ratio=1.0)
+    if kind == "ngram":
+        spec = replace(spec, async_scheduling=False)
+    if rng.random() < 0.4:
+        spec = replace(spec, blocks=spec.blocks + rng.randint(0, 8))
+    return World(spec, made.load)
 
 
 def _plays(rng: random.Random, n: int) -> dict[str, Any]:
@@ -341,6 +366,8 @@ RARE = (
     # An unfinished prompt throttled in a full batch; blocks promised in a full batch [trtllm]; requests that end in
     # another order than they began to decode; one that ends in the queue, behind others; a victim left out before.
     *(world(seed) for seed in (253, 461, 1218, 1688, 2545)),
+    # Drafting: a request that no burst of fits; victims that this choice had served; a copy that is not the oldest.
+    *(world(seed) for seed in (322, 342, 397, 497)),
     # Too long for the clock: a thousand passes, and one.
     World(EngineSpec(timing=FlatTiming(8e9), block_tokens=4, blocks=512), _one(4, 1_000)),
     World(EngineSpec(timing=FlatTiming(6e9), speedup_ratio=0.5), _one(4, 1)),
