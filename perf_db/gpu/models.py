@@ -108,7 +108,9 @@ def load_model(root: PerfRoot, name: str) -> Model:
         name=name,
         classes=tuple(config.get("architectures") or ()),
         symbols=symbols,
-        precisions=_precisions(text, _json(quantisation, root.relative(quantisation)) if quantisation.is_file() else {}),
+        precisions=_precisions(
+            text, _json(quantisation, root.relative(quantisation)) if quantisation.is_file() else {}
+        ),
         file=label,
         max_length=int(text.get("max_position_embeddings") or 0),
     )
@@ -149,7 +151,8 @@ def _precisions(text: Mapping[str, Any], quantisation: Mapping[str, Any]) -> dic
     elif method == "mxfp4":
         found = {"moe": "w4a16_mxfp4"}
     elif method == "compressed-tensors":
-        weights = next(iter((own.get("config_groups") or {}).values()), {}).get("weights") or {}
+        groups: list[dict[str, Any]] = list((own.get("config_groups") or {}).values())
+        weights = (groups[0].get("weights") or {}) if groups else {}
         if weights.get("num_bits") == 4 and weights.get("type") == "int":
             found = {"moe": "int4_wo"}
     if str(stated.get("kv_cache_quant_algo") or "").upper() == "FP8":

@@ -61,6 +61,7 @@ def roofline(m: Floats, *, n: int, k: int, precision: Precision, hardware: Hardw
 
 def _curves(frame: pl.DataFrame, precision: Precision, hardware: Hardware) -> dict[Site, Curve]:
     curves: dict[Site, Curve] = {}
+    frame = frame.unique(["n", "k", "m"], keep="first", maintain_order=True)
     for (n, k), rows in frame.group_by(["n", "k"], maintain_order=True):
         limit = functools.partial(roofline, n=int(n), k=int(k), precision=precision, hardware=hardware)
         m = rows["m"].to_numpy()
@@ -80,7 +81,7 @@ def _activation_quantisation(k: int, tables: Tables) -> list[Sites]:
         def moved(m: Floats, width: int) -> Floats:
             return m * width * 3.0 / tables.hardware.mem_bw * 1000.0  # bfloat16 in, fp8 out
 
-        curves = {
+        curves: dict[Site, Curve] = {
             (int(width),): Curve(
                 rows["m"].to_numpy(),
                 rows["latency"].to_numpy(),

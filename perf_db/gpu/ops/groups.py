@@ -71,7 +71,10 @@ class Chain(AttentionOperator):
 KINDS = ("overlap", "fallback")
 
 
-def build(name: str, shape: Mapping[str, Any], members: Callable[[Sequence[Mapping[str, Any]]], list[Operator]]) -> Operator:
+Members = Callable[[Sequence[Mapping[str, Any]]], list[Operator]]
+
+
+def build(name: str, shape: Mapping[str, Any], members: Members) -> Operator:
     """From `{kind: overlap, a: [...], b: [...]}` or `{kind: fallback, first: [one], second: [...]}`."""
     if shape["kind"] == "overlap":
         return Overlap(name, members(shape["a"]), members(shape["b"]))
