@@ -66,7 +66,8 @@ def _first_pass(page: Page, diff: Diff) -> None:
     if first is None:
         return
     page.heading(f"First divergent pass: {first.pass_no} of rank {first.worker}.{first.dp_rank}")
-    rows, moved = [], []
+    rows: list[list[str]] = []
+    moved: list[int] = []
     for title, column in PASS_ROWS:
         base, head = (None if r is None else r[column] for r in (first.base, first.head))
         if not (base or head):
@@ -79,7 +80,9 @@ def _first_pass(page: Page, diff: Diff) -> None:
 
 
 def _comparison(page: Page, sides: dict[str, Recorded]) -> None:
-    times, shares, passes = {}, {name: {} for name in series.LATENCIES}, {}
+    times: dict[str, series.OverTime] = {}
+    shares: dict[str, dict[str, series.Points]] = {name: {} for name in series.LATENCIES}
+    passes: dict[str, dict[str, series.Points]] = {}
     for name, side in sides.items():
         run_id = side.run["run_id"]
         with open_run(side) as con:
@@ -105,7 +108,8 @@ def _figures(page: Page, found: list[Figure]) -> None:
     shown = [f for f in found if f.scope == "run" and (f.metric, f.stat) in wanted]
     order = {metric: i for i, metric in enumerate(SHOWN)}
     shown.sort(key=lambda f: (order[f.metric], SHOWN[f.metric].index(f.stat)))
-    rows, moved = [], []
+    rows: list[list[str]] = []
+    moved: list[int] = []
     for f in shown:
         if f.base is None and f.head is None:
             continue
