@@ -13,6 +13,7 @@ from pipelines.commands.export import export
 from pipelines.commands.golden import golden
 from pipelines.commands.matrix import matrix
 from pipelines.commands.perf import perf
+from pipelines.commands.perf import perf
 from pipelines.commands.register import register
 from pipelines.commands.replay import replay
 from pipelines.commands.report import report

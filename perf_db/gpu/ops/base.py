@@ -74,7 +74,7 @@ class Tables:
             if not known:
                 raise PerfDataError(
                     "missing_table",
-                    f"{d.backend} {d.version} on {d.system} has no {table} table: it would be {file} (wanted: {wanted})",
+                    f"no {table} table for {d.backend} {d.version} on {d.system}; it would be {file}; wanted: {wanted}",
                 )
             if value not in known:
                 given = "".join(f" and {k}={v}" for k, v in matched.items())
