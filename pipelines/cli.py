@@ -13,7 +13,8 @@ from pipelines.commands.export import export
 from pipelines.commands.golden import golden
 from pipelines.commands.matrix import matrix
 from pipelines.commands.perf import perf
-from pipelines.commands.perf import perf
+from pipelines.commands.perf_list import list_ as perf_list
+from pipelines.commands.perf_quality import quality as perf_quality
 from pipelines.commands.register import register
 from pipelines.commands.replay import replay
 from pipelines.commands.report import report
@@ -42,3 +43,6 @@ for command in (replay, validate, show, runs, sql, export, demo, golden, store, 
 # The regression desk.
 for command in (diff, anomalies, baseline, evidence, matrix, report, timeline):
     main.add_command(command)
+# Performance data.
+for command in (perf_list, perf_quality):
+    perf.add_command(command)
