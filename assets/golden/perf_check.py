@@ -331,12 +331,14 @@ def _compare(name: str, kind: str, price: Price, model: OpLevel, at: Columns, to
 
 def _check_breakdown(name: str, model: OpLevel, frame: pl.DataFrame, tolerance: float) -> Outcome:
     """Every operator of a few passes: price and kind of source."""
+    import polars as pl
+
     worst, faults = 0.0, []
     at = ["phase", "batch", "isl", "prefix"]
     for place in frame.select(at).unique(maintain_order=True).rows():
         phase, batch, isl, prefix = place
         lines = {line.op: line for line in model.breakdown(_PHASES[phase], batch, isl - prefix, prefix)}
-        rows = frame.filter([frame[column] == value for column, value in zip(at, place)])
+        rows = frame.filter([pl.col(column) == value for column, value in zip(at, place)])
         for op, theirs, source in rows.select("op", "latency_ms", "source").iter_rows():
             if op not in lines:
                 faults.append(f"no operator {op}")

@@ -122,19 +122,63 @@ def load(
     Raises:
         PerfDataError: `bad_file`.
     """
+    declared = OPERATOR_TABLES[table]
+    asked = tuple(
+        (column, tuple(value) if isinstance(value, (list, tuple, set)) else value)
+        for column, value in sorted((where or {}).items())
+    )
+    found = tuple(sources(root, system, backend, version, declared))
+    lenders = tuple(_lenders(root, system, backend, declared)) if clean and declared.compared else ()
+    files = {origin.path for origin in found} | {origin.path for _, lent in lenders for origin in lent}
+    stamps = tuple((path, stat.st_size, stat.st_mtime_ns) for path in sorted(files) for stat in (path.stat(),))
+    return _slice(_Root(root), system, table, asked, found, lenders if clean else None, stamps)
+
+
+class _Root:
+    """A root that compares by its folder, to key what was read from it."""
+
+    def __init__(self, root: PerfRoot) -> None:
+        self.root = root
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Root) and self.root.path == other.root.path
+
+    def __hash__(self) -> int:
+        return hash(self.root.path)
+
+
+Lenders = tuple[tuple[str, tuple[Source, ...]], ...]
+
+
+@functools.lru_cache(maxsize=512)
+def _slice(
+    key: _Root,
+    system: str,
+    table: str,
+    asked: tuple[tuple[str, Any], ...],
+    found: tuple[Source, ...],
+    lenders: Lenders | None,
+    stamps: tuple[tuple[Path, int, int], ...],
+) -> pl.DataFrame:
+    """What `load` returns, kept per process while none of the files changes. `lenders` is None without cleaning."""
     import polars as pl
 
-    declared = OPERATOR_TABLES[table]
+    root, declared, where = key.root, OPERATOR_TABLES[table], dict(asked)
     keys = _keys(declared)
-    picked = _rows(root, sources(root, system, backend, version, declared), declared, where)
+    picked = _rows(root, found, declared, where)
     if picked is None:
         return pl.DataFrame(schema=[*keys, declared.measure.column, "file", "row"])
-    if not clean:
+    if lenders is None:
         return picked.unique(keys, keep="first", maintain_order=True).drop("rank")
     from perf_db.gpu.clean import clean_table
 
     best = picked.filter(pl.col("rank") == pl.col("rank").min().over(keys)).drop("rank")
-    donors = _donors(root, system, backend, declared, where) if declared.compared else {}
+    anywhere = {column: value for column, value in where.items() if column != "kernel_source"}
+    donors = {}
+    for other, lent in lenders:
+        rows = _rows(root, lent, declared, anywhere)
+        if rows is not None:
+            donors[other] = rows.unique(keys, keep="first", maintain_order=True).drop("rank")
     cleaned, _repairs = clean_table(table, best, load_hardware(root, system), donors)
     return cleaned
 
@@ -143,21 +187,15 @@ def _keys(table: OperatorTable) -> list[str]:
     return [c for c in (*table.categories, *table.axis_columns) if c not in UNREAD]
 
 
-def _donors(
-    root: PerfRoot, system: str, backend: str, table: OperatorTable, where: Mapping[str, Any] | None
-) -> dict[str, pl.DataFrame]:
-    """The same slice as other backends measured it, each in its current version."""
-    donors = {}
-    asked = {column: value for column, value in (where or {}).items() if column != "kernel_source"}
+def _lenders(root: PerfRoot, system: str, backend: str, table: OperatorTable) -> list[tuple[str, tuple[Source, ...]]]:
+    """Other backends' own files of a table, each in its current version."""
+    found = []
     for other in backends(root, system):
-        if other == backend:
-            continue
-        version = current_version(root, system, other)
-        own = [s for s in sources(root, system, other, version, table) if s.backend == other]
-        rows = _rows(root, own, table, asked)
-        if rows is not None:
-            donors[other] = rows.unique(_keys(table), keep="first", maintain_order=True).drop("rank")
-    return donors
+        if other != backend:
+            version = current_version(root, system, other)
+            own = (s for s in sources(root, system, other, version, table) if s.backend == other)
+            found.append((other, tuple(own)))
+    return found
 
 
 def where_it_would_be(root: PerfRoot, system: str, backend: str, version: str, table: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -38,6 +38,7 @@ class Tables:
         self.hardware = hardware
         self.clean = clean
         self.files: list[str] = []
+        self.memo: dict[Hashable, Any] = {}  # what operators of this deployment share
 
     def rows(self, table: str, where: Mapping[str, Any]) -> pl.DataFrame:
         """A slice of a table (see `perf_db.gpu.load.load`), with `label` per row."""
