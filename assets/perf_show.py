@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from assets.plots import AMBER, Panel, svg
+from assets.plots import AMBER, BLUE, Panel, svg
 from perf_db.gpu.deployment import resolve
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.memory import Capacity, capacity
@@ -104,8 +104,8 @@ class DeploymentPage:
             name, other = (c.row_name, c.column_name) if phase == "prefill" else (c.column_name, c.row_name)
             for k, value in enumerate(fixed):
                 ms = c.ms[:, k] if phase == "prefill" else c.ms[k, :]
-                colour = {} if phase == "prefill" else {"colour": AMBER}
-                panels.append(Panel(f"{phase}, {other} {value:,} (ms)", along, [float(v) for v in ms], name, **colour))
+                title, colour = f"{phase}, {other} {value:,} (ms)", BLUE if phase == "prefill" else AMBER
+                panels.append(Panel(title, along, [float(v) for v in ms], name, colour))
         path.write_text(svg(panels))
 
 
@@ -178,5 +178,5 @@ def show_deployment(
         which = f"{SHOWN_DECODE[0]} requests at KV length {SHOWN_DECODE[1]:,}"
         breakdown["decode"] = which, level.breakdown("generation", *SHOWN_DECODE)
     names: dict[Phase, str] = {"context": "prefill", "generation": "decode"}
-    refused = {names[phase]: str(error) for phase in names if (error := level.refusal(phase))}
+    refused = {names[phase]: str(level.refusal(phase)) for phase in names if phase not in level.phases}
     return DeploymentPage(deployment.label, room, without, curves, breakdown, refused, level.provenance())

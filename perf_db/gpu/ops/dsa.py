@@ -90,7 +90,8 @@ def generation_roofline(at: Floats, *, sizes: Sizes) -> Floats:
     heads, batch, kv = at.T
     kept = np.minimum(kv, sizes.topk)
     latent = sizes.kv_bytes * (sizes.kv_lora + sizes.rope)
-    moved = batch * (latent * kept + (sizes.index_dim + 4.0) * kv)
+    scored_bytes = sizes.index_dim + 4.0 if sizes.index_dim else 0.0
+    moved = batch * (latent * kept + scored_bytes * kv)
     return sizes.time(heads, batch, batch * kept, batch * kv, moved)
 
 
