@@ -32,7 +32,10 @@ class Panel:
     x_label: str
     colour: str = BLUE
     marks: Sequence[tuple[float, str]] = ()
-    height: int = PANEL_HEIGHT
+
+    @property
+    def height(self) -> int:
+        return PANEL_HEIGHT
 
     def draw(self, y0: int) -> list[str]:
         return _panel(self, y0)

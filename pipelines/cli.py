@@ -12,11 +12,16 @@ from pipelines.commands.evidence import evidence
 from pipelines.commands.export import export
 from pipelines.commands.golden import golden
 from pipelines.commands.matrix import matrix
+from pipelines.commands.perf import perf
+from pipelines.commands.perf_list import list_ as perf_list
+from pipelines.commands.perf_quality import quality as perf_quality
 from pipelines.commands.register import register
 from pipelines.commands.replay import replay
+from pipelines.commands.report import report
 from pipelines.commands.runs import runs, show
 from pipelines.commands.sql import sql
 from pipelines.commands.store import store
+from pipelines.commands.timeline import timeline
 from pipelines.commands.trace import trace
 from pipelines.commands.ui import ui
 from pipelines.commands.validate import validate
@@ -33,8 +38,11 @@ def main() -> None:
     """
 
 
-for command in (replay, validate, show, runs, sql, export, demo, golden, store, warmup, register, trace, ui):
+for command in (replay, validate, show, runs, sql, export, demo, golden, store, warmup, register, trace, ui, perf):
     main.add_command(command)
 # The regression desk.
-for command in (diff, anomalies, baseline, evidence, matrix):
+for command in (diff, anomalies, baseline, evidence, matrix, report, timeline):
     main.add_command(command)
+# Performance data.
+for command in (perf_list, perf_quality):
+    perf.add_command(command)

@@ -5,7 +5,7 @@ Wall-clock times with up to nine fractional digits, without a zone (then UTC) or
 
 from __future__ import annotations
 
-from assets.ingest.csv_text import CsvParser, has_columns
+from assets.ingest.csv_text import CsvParser, Plain, has_columns
 from assets.ingest.fields import prompt_tokens, tokens_in_text
 from assets.ingest.parser import Format
 from assets.ingest.rows import Row
@@ -23,6 +23,10 @@ class Reader(CsvParser):
     """Reads one file's lines."""
 
     required = (TIME, PROMPT, OUTPUT)
+
+    def plain(self, lines: list[bytes]) -> Plain | None:
+        used = {"arrival": (TIME, "clock"), "prompt": (PROMPT, "count"), "output": (OUTPUT, "count")}
+        return Plain(self.names or list(self.required), used)
 
     def row(self, line: bytes) -> Row:
         cells, at = self.cells(line), self.at

@@ -6,7 +6,7 @@ think time runs from the end of the answer before it, otherwise from its start. 
 
 from __future__ import annotations
 
-from assets.ingest.csv_text import CsvParser, has_columns
+from assets.ingest.csv_text import CsvParser, Plain, has_columns
 from assets.ingest.fields import BadRow, prompt_tokens, tokens_in_text
 from assets.ingest.parser import Format, Options
 from assets.ingest.rows import Row
@@ -31,6 +31,26 @@ class Reader(CsvParser):
         super().__init__(options)
         self._ends: dict[str, int] = {}
         self._models: dict[str, int] = {}
+
+    def plain(self, lines: list[bytes]) -> Plain | None:
+        """Lines without a session: turns depend on those before."""
+        names = self.names or list(self.required)
+        used = {
+            "arrival": (TIME, "s"),
+            "model": (MODEL, "word"),
+            "prompt": (PROMPT, "count"),
+            "output": (OUTPUT, "count"),
+            "total": (TOTAL, "count"),
+            "elapsed": (ELAPSED, "number or nothing"),
+            **{each: (each, "nothing") for each in SESSION},
+        }
+        there = {ours: (column, kind) for ours, (column, kind) in used.items() if column in names}
+        return Plain(names, there, least_output=1)
+
+    def saw(self, models: dict[str, int]) -> None:
+        """Count models of lines that were not read here."""
+        for model, n in models.items():
+            self._models[model] = self._models.get(model, 0) + n
 
     def row(self, line: bytes) -> Row:
         cells = dict(zip(self.names or self.required, self.cells(line)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from assets.ingest.lines import BOM, BROKEN, Digesting, Progress, open_bytes, un
 from assets.ingest.trace import TraceError
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
 CHUNK = 16 << 20
@@ -58,11 +60,38 @@ class Chunk:
         return found
 
     def strings(self) -> pa.Array:
-        """The lines as an arrow array without a copy, newlines included (they are white space). They must be UTF-8."""
+        """The lines as an arrow array, newlines included (they are white space). Lines that are no UTF-8 are blank."""
         import pyarrow as pa
 
         offsets = np.append(self.starts, len(self.data)).astype(np.int32)
-        return pa.StringArray.from_buffers(len(self), pa.py_buffer(offsets), pa.py_buffer(self.data))
+        return pa.StringArray.from_buffers(len(self), pa.py_buffer(offsets), pa.py_buffer(self._text()))
+
+    def asked(self, con: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+        """The answer to a question about table `chunk`, whose one column is `line`; in the order of the lines."""
+        import pyarrow as pa
+
+        # In small batches, so that every thread has some.
+        lines = pa.table({"line": self.strings()}).to_batches(max_chunksize=8192)
+        con.register("chunk", pa.Table.from_batches(lines))
+        try:
+            return con.sql(sql).to_arrow_table().combine_chunks()
+        finally:
+            con.unregister("chunk")
+
+    def _text(self) -> bytes | bytearray:
+        if self.data.isascii():
+            return self.data
+        text, at = bytearray(self.data), 0
+        while at < len(text):
+            try:
+                codecs.utf_8_decode(memoryview(self.data)[at:], "strict", True)
+                break
+            except UnicodeDecodeError as error:
+                line = int(np.searchsorted(self.ends, at + error.start))
+                start, end = int(self.starts[line]), int(self.ends[line])
+                text[start:end] = b" " * (end - start)
+                at = end + 1
+        return text
 
 
 def ahead(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:

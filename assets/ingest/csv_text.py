@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from typing import Any
+from typing import Any, NamedTuple
 
 from assets.ingest.fields import BadRow
 from assets.ingest.parser import Options, Parser
@@ -31,6 +31,21 @@ def has_columns(lines: list[bytes], names: tuple[str, ...], but: tuple[str, ...]
     return None
 
 
+class Plain(NamedTuple):
+    """What an ordinary line holds, for reading many at once (`csv_bulk`).
+
+    Attributes:
+        names: the columns of a line, in order.
+        columns: of what is used (arrival, prompt, output, total, model, or any name): its column, and how it is
+            written there: one of `csv_bulk.PATTERNS`.
+        least_output: output tokens below which a row needs a closer look.
+    """
+
+    names: list[str]
+    columns: dict[str, tuple[str, str]]
+    least_output: int = 0
+
+
 class CsvParser(Parser):
     """A file with a header line.
 
@@ -55,6 +70,14 @@ class CsvParser(Parser):
         self.names = names
         self.at = {name: names.index(name) for name in (*self.required, *self.optional) if name in names}
         return True
+
+    def plain(self, lines: list[bytes]) -> Plain | None:
+        """What an ordinary line of this file holds, or None: then lines are read one by one.
+
+        Args:
+            lines: the first ones after the header.
+        """
+        return None
 
     def cells(self, line: bytes) -> list[str]:
         found = cells(line)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from assets.ingest.csv_text import cells
+from assets.ingest.csv_text import Plain, cells
 from assets.ingest.fields import BadRow, name, prompt_tokens, tokens, tokens_in_text
 from assets.ingest.json_text import enough_ids, hash_ids, json_object
 from assets.ingest.parser import Format, Options, Parser, never
@@ -27,12 +27,12 @@ class Reader(Parser):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._names = {field: options.columns.get(field, field) for field in FIELDS}
+        self.names = {field: options.columns.get(field, field) for field in FIELDS}
         self._unit_ns = UNITS[options.time_unit]
         self._surplus = 0
 
     def request(self, row: dict[str, Any], span: Callable[[Any, str, int], int], line: bytes) -> Row:
-        names = self._names
+        names = self.names
         given = {field: row.get(names[field]) for field in FIELDS}
         given = {field: None if value == "" else value for field, value in given.items()}
         as_count = tokens_in_text if span is span_in_text_ns else tokens
@@ -58,12 +58,12 @@ class Reader(Parser):
 
     def _arrival_ns(self, value: Any, span: Callable[[Any, str, int], int]) -> int:
         if type(value) is str and value[4:5] == "-" and value[7:8] == "-":
-            return wall_clock_ns(value, self._names["arrival"])
-        return span(value, self._names["arrival"], self._unit_ns)
+            return wall_clock_ns(value, self.names["arrival"])
+        return span(value, self.names["arrival"], self._unit_ns)
 
     def notes(self) -> dict[str, Any]:
         return {
-            "columns": {k: v for k, v in self._names.items() if k != v},
+            "columns": {k: v for k, v in self.names.items() if k != v},
             "rows_with_surplus_hash_ids": self._surplus,
         }
 
@@ -84,10 +84,31 @@ class CsvReader(Reader):
 
     def header(self, line: bytes) -> bool:
         names = cells(line) or []
-        if not {self._names[field] for field in NEEDED} <= set(names):
+        if not {self.names[field] for field in NEEDED} <= set(names):
             return False
         self._header = names
         return True
+
+    def plain(self, lines: list[bytes]) -> Plain | None:
+        """Files with arrivals and lengths only: identities and prefixes are read line by line."""
+        names = self.names
+        if not self._header or any(names[field] in self._header for field in OPTIONAL if field != "arrival"):
+            return None
+        used = {"prompt": (names["prompt_tokens"], "count"), "output": (names["output_tokens"], "count")}
+        if names["arrival"] in self._header:
+            first = next(self._usable(lines), None)
+            if first is None or first[1].arrival_ns is None:
+                return None
+            text = dict(zip(self._header, cells(first[0]) or []))[names["arrival"]]
+            used["arrival"] = (names["arrival"], "clock" if text[4:5] == "-" else self.options.time_unit)
+        return Plain(self._header, used)
+
+    def _usable(self, lines: list[bytes]) -> Iterator[tuple[bytes, Row]]:
+        for line in lines:
+            try:
+                yield line, self.row(line)
+            except BadRow:
+                continue
 
     def row(self, line: bytes) -> Row:
         found = cells(line)

@@ -1,7 +1,7 @@
 """From a trace file to a prepared trace, in bounded memory: `tracemill trace ingest`.
 
-Plain Mooncake lines go through DuckDB many at a time, everything else line by line; both ways give the same rows and
-the same quarantine.
+Plain lines of the common formats go through DuckDB many at a time, rows of parquet through arrow, everything else line
+by line; all ways give the same rows and the same quarantine.
 """
 
 from __future__ import annotations
@@ -13,19 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from assets.ingest import mooncake
+from assets.ingest import azure, burstgpt, csv_bulk, generic, mooncake, mooncake_bulk, parquet_bulk, vidur
+from assets.ingest.bulk import Bulk, NotPlain, Part, part_of
 from assets.ingest.chunks import Chunks, ahead
 from assets.ingest.fields import BadRow
-from assets.ingest.json_text import objects
-from assets.ingest.lines import Progress, head, raw_text
-from assets.ingest.mooncake_bulk import Bulk, NotPlain
-from assets.ingest.parser import Options
+from assets.ingest.lines import ParquetRows, Progress, head, raw_text, row_texts
+from assets.ingest.parser import Format, Options
 from assets.ingest.prepared import Writer, staged
 from assets.ingest.reader import Batch, Reading, choose
-from assets.ingest.rows import SomeRowsHaveIds
+from assets.ingest.rows import Row, SomeRowsHaveIds
 from assets.ingest.trace import Counts, Quarantine, TraceError, Waits
 
 BATCH = 65_536
+# Formats whose lines can be read many at a time.
+BULK: dict[str, Callable[[Any, Any, Options, list[bytes]], Bulk]] = {
+    mooncake.FORMAT.name: lambda con, reader, options, lines: mooncake_bulk.of(con, options, lines),
+    **dict.fromkeys((azure.FORMAT.name, burstgpt.FORMAT.name, vidur.FORMAT.name), csv_bulk.of),
+    generic.CSV.name: csv_bulk.of,
+}
 # Columns that only some formats fill.
 OF_SOME = (
     *("external_id", "session_id", "turn", "pinned_rank"),
@@ -64,8 +69,10 @@ def ingest(
         lambda writer: _line_by_line(reading, writer, needs_ids=False),
         lambda writer: _line_by_line(reading, writer, needs_ids=True),
     ]
-    if chosen.name == mooncake.FORMAT.name:
-        ways.insert(0, lambda writer: _in_bulk(path, options, strict, progress, writer))
+    if chosen.name in BULK:
+        ways.insert(0, lambda writer: _in_bulk(path, chosen, options, strict, progress, writer))
+    elif chosen.name == generic.PARQUET.name:
+        ways.insert(0, lambda writer: _from_parquet(path, options, strict, progress, writer))
     for way in ways:
         try:
             with staged(out) as folder:
@@ -85,58 +92,113 @@ def ingest(
     raise AssertionError(f"{path}: no way of reading it came to an end")
 
 
-def _in_bulk(path: Path, options: Options, strict: bool, progress: Progress | None, writer: Writer) -> dict[str, Any]:
+def _in_bulk(
+    path: Path, chosen: Format, options: Options, strict: bool, progress: Progress | None, writer: Writer
+) -> dict[str, Any]:
     import duckdb
 
-    reader = mooncake.Reader(options)
-    first = next((row for row in objects(head(path)) if {"input_length", "input_tokens"} & row.keys()), None)
-    if first is None:
-        raise NotPlain
+    reader = chosen.reader(options)
     chunks = Chunks(path, progress)
-    n_blank = n_bad = n_rows = 0
+    n_header = n_blank = n_bad = n_rows = 0
     with duckdb.connect(config={"memory_limit": "512MB", "threads": 2}) as con:
-        bulk = Bulk(con, list(first), reader, options.block_tokens)
+        bulk: Bulk | None = None
         for chunk in ahead(chunks):
-            blank = chunk.blank()
-            part = bulk.part(chunk, blank)
+            left_out = chunk.blank()
+            n_blank += int(left_out.sum())
+            if bulk is None:
+                first = int(left_out.argmin())
+                if not left_out.all() and reader.header(chunk.line(first)):
+                    left_out[first], n_header = True, 1
+                bulk = BULK[chosen.name](con, reader, options, head(path))
+            part = part_of(bulk, chunk, left_out, lambda i, chunk=chunk: reader.row(chunk.line(i)))  # type: ignore[misc]
             # Ordinal among the rows of the file, bad ones included.
-            ordinal = n_rows + np.cumsum(~blank) - 1
+            ordinal = n_rows + np.cumsum(~left_out) - 1
             quarantine = Quarantine()
             for i, bad in part.bad:
                 if strict:
                     _refuse(path, chunk.first + i, bad, chunk.line(i))
                 quarantine.add(chunk.first + i, bad.reason, bad.field, bad.text, raw_text(chunk.line(i)))
             writer.bad(quarantine)
-            writer.rows(
-                {
-                    "request_id": ordinal[part.at],
-                    "source_line": chunk.first + part.at.astype(np.int64),
-                    "arrival_ns": part.arrival_ns,
-                    "prompt_tokens": part.prompt_tokens,
-                    "output_tokens": part.output_tokens,
-                    "hash_ids": part.hash_ids,
-                    "hashed_tokens": None if part.hash_ids is None else part.prompt_tokens,
-                    "hash_block_tokens": None if part.hash_ids is None else np.full(len(part.at), options.block_tokens),
-                }
-            )
-            n_blank += int(blank.sum())
+            writer.rows(bulk_columns(part, ordinal, chunk.first, options.block_tokens))
             n_bad += len(part.bad)
-            n_rows += len(chunk) - int(blank.sum())
-    counts = Counts(chunks.count, 0, n_blank, n_rows, writer.n_rows, n_bad, 0, n_rows)
-    if n_rows != counts.clean + counts.quarantined or counts.lines != n_blank + n_rows:
+            n_rows += len(chunk) - int(left_out.sum())
+    counts = Counts(chunks.count, n_header, n_blank, n_rows, writer.n_rows, n_bad, 0, n_rows)
+    if n_rows != counts.clean + counts.quarantined or counts.lines != n_header + n_blank + n_rows:
         raise AssertionError(f"{path}: lines got lost: {counts}")
-    if not counts.clean:
+    if bulk is None or not counts.clean:
         raise NotPlain  # the line reader says what is wrong, with examples
-    has_ids = "hash_ids" in first
-    absent = list(OF_SOME)
+    return bulk_facts(bulk, chunks.digest, counts, options, reader.notes())
+
+
+def _from_parquet(
+    path: Path, options: Options, strict: bool, progress: Progress | None, writer: Writer
+) -> dict[str, Any]:
+    import pyarrow as pa
+
+    reader = generic.JsonReader(options)
+    source = ParquetRows(path, progress)
+    bulk: Bulk | None = None
+    n_rows = n_bad = 0
+    try:
+        for batch in source.batches(BATCH):
+            if bulk is None:
+                bulk = parquet_bulk.Bulk(batch.schema, reader.names, options)
+                if bulk.has_times and not batch.column(reader.names["arrival"])[0].is_valid:
+                    raise NotPlain
+            texts: dict[int, bytes] = {}
+
+            def read(i: int, batch: pa.RecordBatch = batch, texts: dict[int, bytes] = texts) -> Row:
+                texts[i] = row_texts(batch.slice(i, 1))[0]
+                return reader.row(texts[i])
+
+            part = part_of(bulk, batch, np.zeros(batch.num_rows, bool), read)
+            quarantine = Quarantine()
+            for i, bad in part.bad:
+                if strict:
+                    _refuse(path, n_rows + i + 1, bad, texts[i])
+                quarantine.add(n_rows + i + 1, bad.reason, bad.field, bad.text, raw_text(texts[i]))
+            writer.bad(quarantine)
+            writer.rows(
+                bulk_columns(part, n_rows + np.arange(batch.num_rows, dtype=np.int64), n_rows + 1, options.block_tokens)
+            )
+            n_bad += len(part.bad)
+            n_rows += batch.num_rows
+    except pa.ArrowException as error:
+        raise TraceError(f"{path}: broken parquet after row {n_rows}: {error}") from None
+    if bulk is None or not writer.n_rows:
+        raise NotPlain
+    counts = Counts(n_rows, 0, 0, n_rows, writer.n_rows, n_bad, 0, n_rows)
+    return bulk_facts(bulk, source.digest, counts, options, reader.notes())
+
+
+def bulk_columns(part: Part, ordinal: np.ndarray, first: int, block_tokens: int) -> dict[str, Any]:
+    """Columns of table `traces` from those of a chunk that begins at line `first`."""
+    has_ids = part.hash_ids is not None
     return {
-        "digest": chunks.digest,
+        "request_id": ordinal[part.at],
+        "source_line": first + part.at.astype(np.int64),
+        "arrival_ns": part.arrival_ns,
+        "prompt_tokens": part.prompt_tokens,
+        "output_tokens": part.output_tokens,
+        "hash_ids": part.hash_ids,
+        "hashed_tokens": part.prompt_tokens if has_ids else None,
+        "hash_block_tokens": np.full(len(part.at), block_tokens) if has_ids else None,
+    }
+
+
+def bulk_facts(bulk: Bulk, digest: str, counts: Counts, options: Options, notes: dict[str, Any]) -> dict[str, Any]:
+    """What is known of a file at its end."""
+    return {
+        "digest": digest,
         "counts": asdict(counts),
         "hash_block_tokens": options.block_tokens,
-        "has_timestamps": True,
+        "has_timestamps": bulk.has_times,
         "ids_reach_prompts_only": True,
-        "columns_without_values": absent + ([] if has_ids else ["hash_ids", "hashed_tokens", "hash_block_tokens"]),
-        "notes": reader.notes(),
+        "columns_without_values": [
+            *OF_SOME,
+            *(() if bulk.has_ids else ("hash_ids", "hashed_tokens", "hash_block_tokens")),
+        ],
+        "notes": notes,
     }
 
 

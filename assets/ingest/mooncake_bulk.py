@@ -1,44 +1,21 @@
-"""Mooncake lines many at a time: DuckDB passes those that are plain beyond doubt, the line reader settles the others.
+"""Mooncake lines many at a time, through DuckDB (see `bulk`).
 
 A line is plain if it has the keys of the file's first row, in their order, each of the right kind and in range, and
-nothing else. Whatever differs in any way goes to `mooncake.Reader`, so verdicts, reasons and values are the same as
-when every line is read there; only the speed depends on how many lines are plain.
+nothing else.
 """
 
 from __future__ import annotations
 
-from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from assets.ingest import mooncake
+from assets.ingest.bulk import NotPlain, one
 from assets.ingest.chunks import Chunk
-from assets.ingest.fields import MAX_NS, MAX_TOKENS, BadRow
-from assets.ingest.rows import Row
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-class NotPlain(Exception):
-    """Rows of this file depend on one another (sessions, names): they have to be read one by one."""
-
-
-class Part(NamedTuple):
-    """The rows of a chunk.
-
-    Attributes:
-        at: shape (n,), which line of the chunk each row is.
-        bad: line of the chunk, and what is wrong with it.
-    """
-
-    at: np.ndarray
-    arrival_ns: np.ndarray
-    prompt_tokens: np.ndarray
-    output_tokens: np.ndarray
-    hash_ids: pa.Array | None
-    bad: list[tuple[int, BadRow]]
+from assets.ingest.fields import MAX_NS, MAX_TOKENS
+from assets.ingest.json_text import objects
+from assets.ingest.parser import Options
 
 
 class Bulk:
@@ -46,41 +23,27 @@ class Bulk:
 
     Args:
         first: the keys of the file's first usable row.
-        reader: settles what is not plain.
     """
 
-    def __init__(self, con: Any, first: list[str], reader: mooncake.Reader, block_tokens: int) -> None:
-        self._con, self._reader, self._block_tokens = con, reader, block_tokens
-        self._has_ids = "hash_ids" in first
+    has_times = True
+
+    def __init__(self, con: Any, first: list[str], block_tokens: int) -> None:
+        self._con, self._block_tokens = con, block_tokens
+        self.has_ids = "hash_ids" in first
         names = (mooncake.TIME, mooncake.INPUT, mooncake.OUTPUT)
         found = [next((each for each in pair if each in first), None) for pair in names]
-        if None in found or len(first) != 3 + self._has_ids:
+        if None in found or len(first) != 3 + self.has_ids:
             raise NotPlain
-        self._keys, self._names = first, [str(each) for each in found] + (["hash_ids"] if self._has_ids else [])
+        self._keys, self._names = first, [str(each) for each in found] + (["hash_ids"] if self.has_ids else [])
         self._sql = _query(first, self._names[:3])
 
-    def part(self, chunk: Chunk, blank: np.ndarray) -> Part:
-        """The rows of a chunk, in file order."""
-        found, plain = self._plain(chunk)
-        rows, bad = self._settle(chunk, np.flatnonzero(~blank & ~plain))
-        return self._joined(found, np.flatnonzero(plain), rows, bad)
-
-    def _plain(self, chunk: Chunk) -> tuple[Any, np.ndarray]:
+    def plain(self, chunk: Chunk) -> tuple[Any, np.ndarray]:
         """Columns of all lines, and which of them are plain."""
         import pyarrow as pa
 
-        none = np.zeros(len(chunk), bool)
-        try:
-            chunk.data.decode()
-        except UnicodeDecodeError:
-            return None, none
-        # In small batches, so that every thread has some.
-        lines = pa.table({"line": chunk.strings()}).to_batches(max_chunksize=8192)
-        self._con.register("chunk", pa.Table.from_batches(lines))
-        read = self._con.sql(self._sql).to_arrow_table().combine_chunks()
-        self._con.unregister("chunk")
+        read = chunk.asked(self._con, self._sql)
         kind = np.asarray(read["kind"].fill_null(0))
-        fields = _one(read["row"])
+        fields = one(read["row"])
         values = {name: fields.field(name) for name in self._names}
         # What does not fit 64 bits is read as nothing, and nothing must not pass for zero.
         time, prompt, output = (np.asarray(pa.compute.fill_null(values[name], -1)) for name in self._names[:3])
@@ -89,7 +52,7 @@ class Bulk:
         plain &= (time >= 0) & (time <= np.where(kind == 1, MAX_NS // 10**6, 1e6 - 1))
         commas: Any = len(self._keys) - 1
         ids = None
-        if self._has_ids:
+        if self.has_ids:
             ids = values["hash_ids"]
             counts = np.diff(np.asarray(ids.offsets))
             plain &= counts == -(-prompt // self._block_tokens)
@@ -110,65 +73,6 @@ class Bulk:
         columns = {"arrival_ns": arrival_ns, "prompt_tokens": prompt, "output_tokens": output}
         return pa.table({**columns, **({"hash_ids": ids} if ids is not None else {})}), plain
 
-    def _settle(self, chunk: Chunk, doubtful: np.ndarray) -> tuple[list[tuple[int, Row]], list[tuple[int, BadRow]]]:
-        rows, bad = [], []
-        for i in doubtful.tolist():
-            try:
-                row = self._reader.row(chunk.line(i))
-                if row.session is not None or row.external_id is not None or row.pinned_rank >= 0:
-                    raise NotPlain
-                # In the order in which rows read one by one are checked.
-                if row.hash_ids is None and self._has_ids:
-                    raise BadRow("missing_field", "hash_ids")
-                if row.hash_ids is not None and not self._has_ids:
-                    raise NotPlain
-                if row.delay_ns:
-                    raise BadRow("delay_without_turn", "delay", row.delay_ns / 1e6)
-                if row.arrival_ns is None:
-                    raise BadRow("missing_field", "timestamp")
-                rows.append((i, row))
-            except BadRow as fault:
-                bad.append((i, fault))
-        return rows, bad
-
-    def _joined(
-        self, found: Any, plain: np.ndarray, rows: list[tuple[int, Row]], bad: list[tuple[int, BadRow]]
-    ) -> Part:
-        import pyarrow as pa
-
-        at = plain
-        if found is not None and len(plain) < found.num_rows:
-            found = found.take(plain)
-        if rows or found is None:
-            made: dict[str, Any] = {
-                "arrival_ns": pa.array([row.arrival_ns for _, row in rows], pa.int64()),
-                "prompt_tokens": pa.array([row.prompt_tokens for _, row in rows], pa.int64()),
-                "output_tokens": pa.array([row.output_tokens for _, row in rows], pa.int64()),
-            }
-            if self._has_ids:
-                lists = [(row.hash_ids or array("q")).tolist() for _, row in rows]
-                made["hash_ids"] = pa.array(lists, pa.list_(pa.int64()))
-            mine = pa.table(made)
-            found = mine if found is None else pa.concat_tables([found.cast(mine.schema), mine])
-            at = np.append(plain, np.array([i for i, _ in rows], np.int64))
-            order = np.argsort(at, kind="stable")
-            at, found = at[order], found.take(order)
-        found = found.combine_chunks()
-        return Part(
-            at=at,
-            arrival_ns=np.asarray(found["arrival_ns"]),
-            prompt_tokens=np.asarray(found["prompt_tokens"]),
-            output_tokens=np.asarray(found["output_tokens"]),
-            hash_ids=_one(found["hash_ids"]) if self._has_ids else None,
-            bad=bad,
-        )
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    import pyarrow as pa
-
-    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
-
 
 def _query(keys: list[str], names: list[str]) -> str:
     """Kind (1: whole ms, 2: ms with a fraction, null: another shape) and fields of every line of table `chunk`."""
@@ -183,3 +87,11 @@ def _query(keys: list[str], names: list[str]) -> str:
         SELECT list_position(['{{{whole}}}', '{{{fraction}}}'], json_structure(found)::VARCHAR)::TINYINT AS kind,
             from_json(found, '{{{read}}}') AS row
         FROM (SELECT TRY_CAST(line AS JSON) AS found FROM chunk)"""
+
+
+def of(con: Any, options: Options, lines: list[bytes]) -> Bulk:
+    """For a file that begins with these lines."""
+    first = next((row for row in objects(lines) if {"input_length", "input_tokens"} & row.keys()), None)
+    if first is None:
+        raise NotPlain
+    return Bulk(con, list(first), options.block_tokens)

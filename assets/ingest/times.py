@@ -37,6 +37,11 @@ def span_ns(value: Any, field: str, unit_ns: int) -> int:
     return round(value * unit_ns) if value < _PLAIN else round(Decimal(repr(value)) * unit_ns)
 
 
+def is_early(values: Any) -> Any:
+    """Of which doubles a plain product has digits to spare. Shape (n,), bool."""
+    return (values >= 0) & (values < _PLAIN)
+
+
 def span_in_text_ns(text: str, field: str, unit_ns: int) -> int:
     """The same, written in a CSV field."""
     if text.isascii() and text.isdigit() and len(text) < 19:

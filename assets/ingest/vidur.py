@@ -5,7 +5,7 @@ Files without `arrived_at` hold lengths for a load of another kind.
 
 from __future__ import annotations
 
-from assets.ingest.csv_text import CsvParser, has_columns
+from assets.ingest.csv_text import CsvParser, Plain, has_columns
 from assets.ingest.fields import BadRow, prompt_tokens, tokens_in_text
 from assets.ingest.parser import Format
 from assets.ingest.rows import Row
@@ -29,6 +29,16 @@ class Reader(CsvParser):
     def timed(self) -> bool:
         """Some files hold lengths only."""
         return TIME in self.at
+
+    def plain(self, lines: list[bytes]) -> Plain | None:
+        used = {
+            "arrival": (TIME, "s"),
+            "prompt": (PROMPT, "count"),
+            "output": (OUTPUT, "count"),
+            "total": (TOTAL, "count"),
+        }
+        there = {ours: (column, kind) for ours, (column, kind) in used.items() if column in self.at}
+        return Plain(self.names or list(self.required), there)
 
     def row(self, line: bytes) -> Row:
         cells, at = self.cells(line), self.at

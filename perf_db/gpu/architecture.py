@@ -30,7 +30,7 @@ from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.formulas import evaluate
 from perf_db.gpu.models import Model
 
-TEXT_KEYS = frozenset({"op", "kind", "phase", "rows", "distribution"})
+TEXT_KEYS = frozenset({"op", "kind", "phase", "rows", "distribution", "side"})
 GROUP_KEYS = frozenset({"a", "b", "first", "second"})
 
 

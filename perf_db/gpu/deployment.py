@@ -90,9 +90,7 @@ def resolve(
     facts = load_model(root, model)
     load_hardware(root, system)
     if backend not in BACKENDS and not versions(root, system, backend):
-        raise PerfDataError(
-            "unknown_backend", unknown("backend", backend, BACKENDS, f"all: {', '.join(BACKENDS)}")
-        )
+        raise PerfDataError("unknown_backend", unknown("backend", backend, BACKENDS, f"all: {', '.join(BACKENDS)}"))
     current = current_version(root, system, backend)
     if version is not None and version not in versions(root, system, backend):
         known = versions(root, system, backend)

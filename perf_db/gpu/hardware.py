@@ -87,9 +87,7 @@ def _parse(values: Any, system: str, name: str, path: Path) -> Hardware:
         try:
             return float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError):
-            raise PerfDataError(
-                "bad_file", f"{name}: {section}.{key} = {value!r}, expected a number"
-            ) from None
+            raise PerfDataError("bad_file", f"{name}: {section}.{key} = {value!r}, expected a number") from None
 
     gpu = values.get("gpu", {}) if isinstance(values, dict) else {}
     classes = {key.removesuffix("_tc_flops"): number("gpu", key) for key in gpu if key.endswith("_tc_flops")}

@@ -18,9 +18,10 @@ import yaml
 from packaging.version import InvalidVersion, Version
 
 from perf_db.gpu.errors import PerfDataError
-from perf_db.gpu.hardware import Hardware, load_hardware
+from perf_db.gpu.hardware import load_hardware
 from perf_db.gpu.names import unknown
-from perf_db.gpu.schema import TABLES, PerfTable
+from perf_db.gpu.operator_tables import OPERATOR_TABLES, OperatorTable
+from perf_db.gpu.read_table import require
 from perf_db.gpu.source import PerfRoot
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 BACKENDS = ("vllm", "trtllm", "sglang")
 LIBRARIES = ("nccl", "oneccl")  # folders under comm/ that are named by a library, not by a backend
+# Categories that no operator asks for: of rows that differ in nothing else the first wins.
+UNREAD = frozenset({"model", "model_name", "tp_size", "beam_width", "allreduce_dtype", "backend", "implementation"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +78,21 @@ def current_version(root: PerfRoot, system: str, backend: str) -> str:
     return str(current) if current else known[-1]
 
 
-def sources(root: PerfRoot, system: str, backend: str, version: str, table: PerfTable) -> list[Source]:
+def sources(root: PerfRoot, system: str, backend: str, version: str, table: OperatorTable) -> list[Source]:
     """The files that may answer for this backend version, best first. Empty when nobody has such a table."""
-    family = root.data / system / table.family
+    folder = root.data / system
     if table.name in LIBRARIES:
-        return _library_sources(root, system, table, family)
+        return _library_sources(root, folder, table)
     limit = version_key(version)
-    own = [v for v in _versions_in(family / backend, table.file) if version_key(v) <= limit]
-    found = [Source(family / backend / v / table.file, backend, v, None) for v in own]
-    for other in sorted(p.name for p in family.glob("*") if p.is_dir()):
-        if other == backend or other in LIBRARIES:
-            continue
-        allowed = _shared_kernels(root).get((table.file, backend), frozenset())
-        if allowed:
-            found += [
-                Source(family / other / v / table.file, other, v, allowed)
-                for v in _versions_in(family / other, table.file)
-            ]
+    found = [
+        Source(path, backend, path.parent.name, None)
+        for path in _files(folder, backend, table)
+        if version_key(path.parent.name) <= limit
+    ]
+    allowed = _shared_kernels(root).get((table.file_name, backend), frozenset())
+    for other in backends(root, system) if allowed else ():
+        if other != backend:
+            found += [Source(path, other, path.parent.name, allowed) for path in _files(folder, other, table)]
     return found
 
 
@@ -109,62 +110,111 @@ def load(
 
     Args:
         root, system, backend, version: whose tables.
-        table: a name of `perf_db.gpu.schema.TABLES`.
+        table: a name of `perf_db.gpu.operator_tables.OPERATOR_TABLES`.
         clean: hand the rows to `perf_db.gpu.clean.clean_table`. Otherwise the first row of a key wins and nothing else
             is changed.
         where: values, or sequences of values, that columns must have; a slice loads in a fraction of the whole.
 
     Returns:
-        The table's key columns and axes, `kernel_source`, `latency` (ms), `file` (relative to the root), `row` (0-based in that file).
-        Empty when no row qualifies.
+        The table's categories (but for `UNREAD`), its axes, its measure, `file` (relative to the root), `row` (0-based
+        in that file). Empty when no row qualifies.
 
     Raises:
         PerfDataError: `bad_file`.
     """
+    declared = OPERATOR_TABLES[table]
+    asked = tuple(
+        (column, tuple(value) if isinstance(value, (list, tuple, set)) else value)
+        for column, value in sorted((where or {}).items())
+    )
+    found = tuple(sources(root, system, backend, version, declared))
+    lenders = tuple(_lenders(root, system, backend, declared)) if clean and declared.compared else ()
+    files = {origin.path for origin in found} | {origin.path for _, lent in lenders for origin in lent}
+    stamps = tuple((path, stat.st_size, stat.st_mtime_ns) for path in sorted(files) for stat in (path.stat(),))
+    return _slice(_Root(root), system, table, asked, found, lenders if clean else None, stamps)
+
+
+class _Root:
+    """A root that compares by its folder, to key what was read from it."""
+
+    def __init__(self, root: PerfRoot) -> None:
+        self.root = root
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Root) and self.root.path == other.root.path
+
+    def __hash__(self) -> int:
+        return hash(self.root.path)
+
+
+Lenders = tuple[tuple[str, tuple[Source, ...]], ...]
+
+
+@functools.lru_cache(maxsize=512)
+def _slice(
+    key: _Root,
+    system: str,
+    table: str,
+    asked: tuple[tuple[str, Any], ...],
+    found: tuple[Source, ...],
+    lenders: Lenders | None,
+    stamps: tuple[tuple[Path, int, int], ...],
+) -> pl.DataFrame:
+    """What `load` returns, kept per process while none of the files changes. `lenders` is None without cleaning."""
     import polars as pl
 
-    declared = TABLES[table]
-    picked = _rows(root, sources(root, system, backend, version, declared), declared, where)
-    keys = [*declared.key, *declared.axes]
+    root, declared, where = key.root, OPERATOR_TABLES[table], dict(asked)
+    keys = _keys(declared)
+    picked = _rows(root, found, declared, where)
     if picked is None:
-        return pl.DataFrame(schema=list(dict.fromkeys([*keys, "kernel_source", "latency", "file", "row"])))
-    if not clean:
+        return pl.DataFrame(schema=[*keys, declared.measure.column, "file", "row"])
+    if lenders is None:
         return picked.unique(keys, keep="first", maintain_order=True).drop("rank")
-    best = picked.filter(pl.col("rank") == pl.col("rank").min().over(keys)).drop("rank")
     from perf_db.gpu.clean import clean_table
 
+    best = picked.filter(pl.col("rank") == pl.col("rank").min().over(keys)).drop("rank")
+    anywhere = {column: value for column, value in where.items() if column != "kernel_source"}
     donors = {}
-    for other in BACKENDS:
-        if other != backend and other in backends(root, system):
-            at = current_version(root, system, other)
-            own = [s for s in sources(root, system, other, at, declared) if s.backend == other]
-            rows = _rows(root, own, declared, {k: v for k, v in (where or {}).items() if k != "kernel_source"})
-            if rows is not None and rows.height:
-                donors[other] = rows.unique(keys, keep="first", maintain_order=True).drop("rank")
+    for other, lent in lenders:
+        rows = _rows(root, lent, declared, anywhere)
+        if rows is not None:
+            donors[other] = rows.unique(keys, keep="first", maintain_order=True).drop("rank")
     cleaned, _repairs = clean_table(table, best, load_hardware(root, system), donors)
     return cleaned
 
 
+def _keys(table: OperatorTable) -> list[str]:
+    return [c for c in (*table.categories, *table.axis_columns) if c not in UNREAD]
+
+
+def _lenders(root: PerfRoot, system: str, backend: str, table: OperatorTable) -> list[tuple[str, tuple[Source, ...]]]:
+    """Other backends' own files of a table, each in its current version."""
+    found = []
+    for other in backends(root, system):
+        if other != backend:
+            version = current_version(root, system, other)
+            own = (s for s in sources(root, system, other, version, table) if s.backend == other)
+            found.append((other, tuple(own)))
+    return found
+
+
 def where_it_would_be(root: PerfRoot, system: str, backend: str, version: str, table: str) -> str:
     """The file that would hold a table of this backend version, relative to the root."""
-    declared = TABLES[table]
+    file = OPERATOR_TABLES[table].file_name
+    family = next((p.parts[-4] for p in sorted(root.data.glob(f"*/*/*/*/{file}"))), "<family>")
     owner = Path(table) / "<library version>" if table in LIBRARIES else Path(backend) / version
-    return root.relative(root.data / system / declared.family / owner / declared.file)
-
-
-def files_of(frame: pl.DataFrame) -> list[str]:
-    """Files that a loaded frame's rows come from."""
-    return frame["file"].unique().sort().to_list()
+    return root.relative(root.data / system / family / owner / file)
 
 
 def _rows(
-    root: PerfRoot, origins: Sequence[Source], table: PerfTable, where: Mapping[str, Any] | None
+    root: PerfRoot, origins: Sequence[Source], table: OperatorTable, where: Mapping[str, Any] | None
 ) -> pl.DataFrame | None:
+    """Qualifying rows of all sources, best source first, with `rank`; None when there is none."""
     import polars as pl
 
     parts = []
     for rank, origin in enumerate(origins):
-        frame = read_table(root, origin.path, table)
+        frame = read_table(root, origin.path)
         tests = [
             pl.col(column).is_in(list(value)) if isinstance(value, (list, tuple, set)) else pl.col(column) == value
             for column, value in (where or {}).items()
@@ -174,17 +224,13 @@ def _rows(
         if tests:
             frame = frame.filter(*tests)
         if frame.height:
-            keep = dict.fromkeys([*table.key, *table.axes, "kernel_source", "latency", "row"])
-            parts.append(
-                frame.select(list(keep)).with_columns(
-                    pl.lit(root.relative(origin.path)).alias("file"), pl.lit(rank, pl.Int32).alias("rank")
-                )
-            )
+            place = (pl.lit(root.relative(origin.path)).alias("file"), pl.lit(rank, pl.Int32).alias("rank"))
+            parts.append(frame.select(*_keys(table), table.measure.column, "row", *place))
     return pl.concat(parts) if parts else None
 
 
-def read_table(root: PerfRoot, path: Path, table: PerfTable) -> pl.DataFrame:
-    """One file, checked: key columns as text or int64, axes int64, `latency` float64 ms, `row`, `kernel_source`.
+def read_table(root: PerfRoot, path: Path) -> pl.DataFrame:
+    """One file, checked against its declaration, with `row`; optional categories it lacks are 0.
 
     The result is kept per process, keyed by the file's path, size and time of change; a file that fails a check is not.
 
@@ -192,92 +238,32 @@ def read_table(root: PerfRoot, path: Path, table: PerfTable) -> pl.DataFrame:
         PerfDataError: `bad_file`, naming the file, its row count and every column at fault.
     """
     stat = path.stat()
-    return _read(path, root.relative(path), table, stat.st_size, stat.st_mtime_ns)
+    return _read(path, root.relative(path), stat.st_size, stat.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=64)
-def _read(path: Path, name: str, table: PerfTable, size: int, changed: int) -> pl.DataFrame:
+def _read(path: Path, name: str, size: int, changed: int) -> pl.DataFrame:
     import polars as pl
-    import pyarrow.parquet as pq
 
-    try:
-        schema = pq.read_schema(path)
-        rows = pq.read_metadata(path).num_rows
-    except Exception as error:  # pyarrow raises its own kinds and plain OSError for a file that is no parquet
-        raise PerfDataError("bad_file", f"{name}: not a parquet file ({error}); 0 rows taken") from error
-    defaults = dict(table.optional)
-    wanted = list(dict.fromkeys([*table.key, *table.axes, "kernel_source", table.latency]))
-    faults = [
-        f"column {column!r} is missing" for column in wanted if column not in schema.names and column not in defaults
-    ]
-    for column in set(wanted) & set(schema.names):
-        if problem := _wrong_type(schema.field(column), number=column in (*table.axes, table.latency)):
-            faults.append(problem)
-    if table.latency in schema.names and (unit := _unit(schema.field(table.latency))):
-        expected = {1.0: "ms", 1e-3: "us"}[table.to_ms]
-        if unit != expected:
-            faults.append(f"column {table.latency!r} says its unit is {unit!r}, expected {expected!r}")
-    if faults:
-        raise PerfDataError("bad_file", _fault(name, rows, table, faults, schema.names))
-    frame = pl.from_arrow(pq.read_table(path, columns=[c for c in wanted if c in schema.names]))
-    assert isinstance(frame, pl.DataFrame)
-    if len(set(wanted)) != len(frame.columns):
-        frame = frame.with_columns(pl.lit(defaults[c]).alias(c) for c in wanted if c not in frame.columns)
-    for column in wanted:
-        if nulls := frame[column].null_count():
-            faults.append(f"column {column!r} has {nulls} nulls")
-    for column in table.axes:
-        if not frame[column].dtype.is_integer() and (frame[column] != frame[column].floor()).any():
-            faults.append(f"column {column!r} holds fractions")
-        elif below := int((frame[column] < 0).sum()):
-            faults.append(f"column {column!r} is negative in {below} rows")
-    latency = frame[table.latency].cast(pl.Float64)
-    if bad := int((~(latency.is_finite() & (latency > 0))).sum()):
-        faults.append(f"column {table.latency!r} is NaN, infinite or not positive in {bad} rows")
-    if faults:
-        raise PerfDataError("bad_file", _fault(name, rows, table, faults, schema.names))
-    integers = [c for c in wanted if frame[c].dtype.is_integer() or c in table.axes]
-    return frame.with_columns(
-        *(pl.col(c).cast(pl.Int64) for c in integers if c != table.latency),
-        *(pl.col(c).cast(pl.String) for c in wanted if c not in integers and c != table.latency),
-        (latency * table.to_ms).alias("latency"),
-    ).with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    read = require(path, name)
+    assert read.frame is not None and read.table is not None
+    absent = [c for c in _keys(read.table) if c not in read.frame.columns]
+    return read.frame.with_columns(pl.lit(0, pl.Int64).alias(c) for c in absent) if absent else read.frame
 
 
-def _wrong_type(field: Any, *, number: bool) -> str | None:
-    import pyarrow.types as pt
-
-    kind = field.type
-    if number:
-        fits = pt.is_integer(kind) or pt.is_floating(kind)
-    else:
-        fits = pt.is_integer(kind) or pt.is_string(kind) or pt.is_large_string(kind) or pt.is_dictionary(kind)
-    return None if fits else f"column {field.name!r} is {kind}, expected {'a number' if number else 'text or integers'}"
+def _files(folder: Path, owner: str, table: OperatorTable) -> list[Path]:
+    """Files of a table that a backend or library owns, newest version first."""
+    found = folder.glob(f"*/{owner}/*/{table.file_name}")
+    return sorted(found, key=lambda path: version_key(path.parent.name), reverse=True)
 
 
-def _unit(field: Any) -> str | None:
-    unit = (field.metadata or {}).get(b"unit")
-    return unit.decode() if unit else None
-
-
-def _fault(name: str, rows: int, table: PerfTable, faults: list[str], columns: list[str]) -> str:
-    return (
-        f"{name} ({rows:,} rows) is no {table.name} table: {'; '.join(faults)}; none of its rows is used. "
-        f"Columns found: {', '.join(columns)}"
-    )
-
-
-def _versions_in(folder: Path, file: str) -> list[str]:
-    """Versions whose folder holds `file`, newest first."""
-    return sorted((p.parent.name for p in folder.glob(f"*/{file}")), key=version_key, reverse=True)
-
-
-def _library_sources(root: PerfRoot, system: str, table: PerfTable, family: Path) -> list[Source]:
-    limit = version_key(load_hardware(root, system).nccl_version)
-    found = _versions_in(family / table.name, table.file)
+def _library_sources(root: PerfRoot, folder: Path, table: OperatorTable) -> list[Source]:
+    limit = version_key(load_hardware(root, folder.name).nccl_version)
+    found = _files(folder, table.name, table)
     # The version that the hardware file names first, then the earlier ones, then the later ones.
-    ordered = [v for v in found if version_key(v) <= limit] + [v for v in reversed(found) if version_key(v) > limit]
-    return [Source(family / table.name / v / table.file, table.name, v, None) for v in ordered]
+    ordered = [p for p in found if version_key(p.parent.name) <= limit]
+    ordered += [p for p in reversed(found) if version_key(p.parent.name) > limit]
+    return [Source(path, table.name, path.parent.name, None) for path in ordered]
 
 
 def _slots(root: PerfRoot) -> dict[str, Any]:

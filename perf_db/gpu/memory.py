@@ -5,8 +5,8 @@
 
 * weights: every projection, the embedding and the experts of the prefill list, divided over pipeline stages;
 * activations: 2 bytes * batched tokens * H d * c(T), c by kind of model and tensor parallelism, plus, where experts are
-  spread over ranks in the latent-attention class, a dispatch workspace of 4 tokens h D E K / (Ee 128) bytes; SGLang takes
-  15 % more; never less than 70 MiB (SGLang 90 MiB);
+  spread over ranks in the latent-attention class, a dispatch workspace of 4 tokens h D E K / (Ee 128) bytes; SGLang
+  takes 15 % more; never less than 70 MiB (SGLang 90 MiB);
 * runtime: `misc.other_mem` of the hardware file (SGLang 20 % more); communication: `misc.nccl_mem` at this TP;
 * tokens = floor(budget / KV bytes per token), blocks = floor(tokens / block size).
 """
@@ -59,7 +59,7 @@ class Capacity:
 
 
 def default_fraction(backend: str, version: str) -> float:
-    """Share of memory a backend takes unless told otherwise; of what is free for TensorRT-LLM, of all for the others."""
+    """Share of memory a backend takes unless told otherwise: of what is free (TensorRT-LLM), of all (the others)."""
     if backend in FRACTION:
         return FRACTION[backend]
     return next(share for since, share in VLLM_FRACTIONS if version_key(version) >= version_key(since))
@@ -186,9 +186,7 @@ def _comm_bytes(hardware: Hardware, tp: int) -> int:
     return hardware.nccl_mem[max(known)] if known else 0
 
 
-def _symbols(
-    deployment: Deployment, model: Model, architecture: Architecture, hardware: Hardware
-) -> dict[str, Any]:
+def _symbols(deployment: Deployment, model: Model, architecture: Architecture, hardware: Hardware) -> dict[str, Any]:
     d = deployment
     degrees = {"T": d.tp, "D": d.dp, "P": d.pp, "Et": d.moe_tp, "Ee": d.moe_ep}
     extra = {

@@ -39,6 +39,10 @@ _SYMBOLS: dict[str, tuple[str, ...]] = {
     "index_heads": ("index_n_heads",),
     "index_dim": ("index_head_dim",),
     "window": ("sliding_window",),
+    "block_size": ("sparse_block_size",),
+    "block_topk": ("sparse_topk_blocks",),
+    "block_index_heads": ("sparse_num_index_heads",),
+    "block_index_dim": ("sparse_index_dim",),
     "lin_k_heads": ("linear_num_key_heads",),
     "lin_v_heads": ("linear_num_value_heads",),
     "lin_k_dim": ("linear_key_head_dim",),
@@ -89,6 +93,7 @@ def load_model(root: PerfRoot, name: str) -> Model:
     config = _json(path, label)
     text = config.get("text_config") or config.get("llm_config") or config
     text = {**config, **text} if text is not config else config
+    text = {**(text.get("sparse_attention_config") or {}), **text}
     symbols: dict[str, Any] = {}
     for symbol, names in _SYMBOLS.items():
         value = next((text[key] for key in names if text.get(key) is not None), 0)
@@ -108,7 +113,9 @@ def load_model(root: PerfRoot, name: str) -> Model:
         name=name,
         classes=tuple(config.get("architectures") or ()),
         symbols=symbols,
-        precisions=_precisions(text, _json(quantisation, root.relative(quantisation)) if quantisation.is_file() else {}),
+        precisions=_precisions(
+            text, _json(quantisation, root.relative(quantisation)) if quantisation.is_file() else {}
+        ),
         file=label,
         max_length=int(text.get("max_position_embeddings") or 0),
     )
@@ -149,7 +156,8 @@ def _precisions(text: Mapping[str, Any], quantisation: Mapping[str, Any]) -> dic
     elif method == "mxfp4":
         found = {"moe": "w4a16_mxfp4"}
     elif method == "compressed-tensors":
-        weights = next(iter((own.get("config_groups") or {}).values()), {}).get("weights") or {}
+        groups: list[dict[str, Any]] = list((own.get("config_groups") or {}).values())
+        weights = (groups[0].get("weights") or {}) if groups else {}
         if weights.get("num_bits") == 4 and weights.get("type") == "int":
             found = {"moe": "int4_wo"}
     if str(stated.get("kv_cache_quant_algo") or "").upper() == "FP8":

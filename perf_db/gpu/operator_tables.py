@@ -73,6 +73,11 @@ class OperatorTable:
         return f"{self.name}{FILE_SUFFIX}.parquet"
 
     @property
+    def family(self) -> str:
+        """Folder of a system's data that holds such tables."""
+        return next(family for family, names in _FAMILIES.items() if self.name in names)
+
+    @property
     def main(self) -> Axis:
         return self.axes[0]
 
@@ -111,6 +116,31 @@ class OperatorTable:
         raise KeyError(f"table {self.name!r} has no axis {name!r}; it has {', '.join(a.name for a in self.axes)}")
 
 
+_FAMILIES = {
+    "attention": ("context_attention", "generation_attention"),
+    "encoder_attention": ("encoder_attention",),
+    "gemm": ("gemm",),
+    "quantize": ("computescale", "scale_matrix"),
+    "moe": ("moe", "wideep_moe", "wideep_context_moe", "wideep_generation_moe", "dsv4_megamoe_module"),
+    "mlp": ("wideep_context_mlp", "wideep_generation_mlp"),
+    "mla": (
+        "context_mla", "generation_mla", "mla_context_module", "mla_generation_module", "wideep_context_mla",
+        "wideep_generation_mla",
+    ),
+    "mla_bmm": ("mla_bmm",),
+    "sparse_attention": (
+        "dsa_context_module", "dsa_generation_module", "dsv4_csa_context_module", "dsv4_csa_generation_module",
+        "dsv4_hca_context_module", "dsv4_hca_generation_module", "dsv4_csa_topk_calib", "dsv4_hca_attn_module",
+        "dsv4_paged_mqa_logits_module", "glm5_dsa_attn_module", "glm5_mqa_logits_module", "glm5_topk_module",
+    ),
+    "msa": ("msa_context_module", "msa_generation_module"),
+    "linear_attention": ("gdn", "mamba2"),
+    "kda": ("kda",),
+    "mhc": ("mhc_module",),
+    "comm": (
+        "custom_allreduce", "nccl", "oneccl", "moe_a2a", "trtllm_alltoall", "wideep_deepep_ll", "wideep_deepep_normal",
+    ),
+}  # fmt: skip
 # What columns hold that are neither text nor measured.
 _INTEGERS = (
     "num_key_value_heads", "head_dim", "window_size", "beam_width", "tp_size", "hidden_size", "inter_size",

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from perf_db.gpu.errors import PerfDataError, Reason
 from perf_db.gpu.faults import ABOUT
 from perf_db.gpu.frames import frame_of
 from perf_db.gpu.judge import judge
-from perf_db.gpu.operator_tables import FILE_SUFFIX, OperatorTable
+from perf_db.gpu.names import unknown
+from perf_db.gpu.operator_tables import FILE_SUFFIX, OPERATOR_TABLES, OperatorTable
 from perf_db.gpu.read_table import ReadTable, read_operator_table
 from perf_db.gpu.source import PerfRoot
 from perf_db.tables.perf_anomalies import PERF_ANOMALIES
@@ -86,14 +88,19 @@ def examine_file(root: PerfRoot, path: Path, version: PerfVersion) -> tuple[dict
     }
     if read.frame is None or read.table is None:
         return about | _unread(read), [_invalid(about, read)]
-    donors = _donors(root, path, version, read.table)
+    donors = donors_of(root, path, version, read.table)
     figures, found = judge(read.table, read.frame, donors)
     parts = [part.with_columns(pl.lit(about[c]).alias(c) for c in ABOUT) for part in found]
     return about | figures | {"n_rows": read.n_rows, "valid": True, "faults": None}, parts
 
 
-def _donors(root: PerfRoot, path: Path, version: PerfVersion, table: OperatorTable) -> dict[str, pl.DataFrame]:
-    """Rows of the same table and system under the other backends: of each its current version, else the newest."""
+def donors_of(root: PerfRoot, path: Path, version: PerfVersion, table: OperatorTable) -> dict[str, pl.DataFrame]:
+    """Rows of the same table and system under the other backends: of each its current version, else the newest.
+
+    With `file` and `row`; empty for tables whose work differs between backends.
+    """
+    import polars as pl
+
     from perf_db.gpu.load import BACKENDS, current_version, versions
 
     if not table.compared or version.backend not in BACKENDS:
@@ -107,7 +114,7 @@ def _donors(root: PerfRoot, path: Path, version: PerfVersion, table: OperatorTab
         for candidate in (first, *reversed(known)):
             file = path.parents[2] / other / candidate / path.name
             if file.is_file() and (read := read_operator_table(file)).frame is not None:
-                found[other] = read.frame
+                found[other] = read.frame.with_columns(file=pl.lit(root.relative(file)))
                 break
     return found
 
@@ -139,3 +146,32 @@ def _invalid(about: Mapping[str, Any], read: ReadTable) -> pl.DataFrame:
         "repair": "none: nothing is taken from the file",
     }
     return frame_of(PERF_ANOMALIES, [row])
+
+
+def chosen_versions(
+    root: PerfRoot,
+    *,
+    system: str | None = None,
+    backend: str | None = None,
+    version: str | None = None,
+    tables: Iterable[str] = (),
+) -> list[PerfVersion]:
+    """The versions that were asked for, all without a wish.
+
+    Raises:
+        PerfDataError: a name that no version of the root has; the nearest ones are named.
+    """
+    left = perf_versions(root)
+    for field, wish in (("system", system), ("backend", backend), ("version", version)):
+        if wish is None:
+            continue
+        known = sorted({getattr(each, field) for each in left})
+        left = [each for each in left if getattr(each, field) == wish]
+        if not left:
+            reason: Reason = f"unknown_{field}"  # type: ignore[assignment]
+            raise PerfDataError(reason, unknown(field, wish, known, f"all: {', '.join(known)}"))
+    for table in tables:
+        if table not in OPERATOR_TABLES:
+            all_of_them = "docs/performance-data.md lists all"
+            raise PerfDataError("missing_table", unknown("table", table, OPERATOR_TABLES, all_of_them))
+    return left

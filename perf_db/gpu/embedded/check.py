@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perf_db.gpu.forward import read_forward_table
+from perf_db.gpu.forward import answering_rows, read_forward_table
 from perf_db.gpu.oplevel import OpLevel
 
 BUDGET = 16_384  # new tokens of one pass
@@ -39,7 +39,8 @@ def deviations(parquet: Path, model: OpLevel, *, n: int, seed: int) -> dict[str,
     b = _log_uniform(rng, 1, 512, n)
     kv = b * _log_uniform(rng, 2, 32_768, n)
     direct = model.mixed(nothing, nothing, nothing, b, kv)
-    read = np.array([_decode(decode, *at) for at in zip(b.tolist(), kv.tolist())])
+    rows = answering_rows(sorted(decode))
+    read = np.array([_decode(decode, rows[b_], kv_) for b_, kv_ in zip(b.tolist(), kv.tolist())])
     return out | {"decode": np.abs(read / direct - 1)}
 
 
@@ -73,9 +74,7 @@ def _prefill(sites: Mapping[int, Mapping[int, Curve]], b: int, tokens: int, past
     return float(np.interp(past, known, at))
 
 
-def _decode(rows: Mapping[int, Curve], b: int, kv: int) -> float:
-    from perf_db.gpu.forward import answering_rows
-
-    low, high, share = answering_rows(sorted(rows))[b]
+def _decode(rows: Mapping[int, Curve], answering: tuple[int, int, float], kv: int) -> float:
+    low, high, share = answering
     found = [np.interp(kv, *rows[row]) for row in (low, high) if rows[row][0][0] <= kv <= rows[row][0][-1]]
     return float(found[0] + (found[-1] - found[0]) * share)

@@ -5,7 +5,8 @@ own evaluation, none of the measured rows. The points lie so that reading betwee
 (`python -m perf_db.gpu.embedded.generate --check` says how close):
 
 - decode: the batches where GEMM tables step (pairs x, x + 1), KV lengths of the attention tables;
-- prefill: every batch to 256, because a whole-forward table never reads between batches; fewer points for large ones.
+- prefill: every batch to 256, because a whole-forward table never reads between batches; fewer points for large ones;
+  token counts where the deployment's own price has its steps.
 """
 
 from __future__ import annotations
@@ -34,14 +35,16 @@ BITS = 12  # significant ones of a stored price: 0.02 %, far below the error of 
 LONGEST = 131_072  # tokens of one request
 _STEPS = (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 DECODE_BATCHES = tuple(sorted({*range(1, 9), *_STEPS, *(b + 1 for b in _STEPS), 1024}))
-DECODE_KV = (2, 64, 256, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, LONGEST)
-# (up to so many prefill requests, new tokens in all, cached tokens per request); more requests compute less each.
+# From 1, so that between two batches the larger one reaches down to the smallest total of the smaller one.
+DECODE_KV = (1, 64, 256, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, LONGEST)
+# (up to so many prefill requests, token counts per curve, cached tokens per request); more requests compute less each.
 PREFILL = (
-    (16, (16, 32, 64, 128, 256, 257, 512, 768, 1024, 1536, 2048, 4096, 6144, 8192, 16_384, 32_768),
-     (0, 512, 2048, 8192, 32_768, LONGEST)),
-    (32, (64, 128, 256, 512, 1024, 2048, 4096, 8192, 32_768), (0, 2048, 16_384, LONGEST)),
-    (256, (256, 1024, 4096, 32_768), (0, 4096, LONGEST)),
-)  # fmt: skip
+    (16, 20, (0, 512, 2048, 8192, 32_768, LONGEST)),
+    (32, 12, (0, 2048, 16_384, LONGEST)),
+    (256, 5, (0, 8192, LONGEST)),
+)
+MOST_TOKENS = 32_768  # new tokens of one pass
+SAMPLES = 800
 
 
 def deployments() -> Iterator[Deployment]:
@@ -53,10 +56,11 @@ def deployments() -> Iterator[Deployment]:
                 yield Deployment(model, system, BACKEND, VERSION, tp=tp, moe_tp=moe_tp)
 
 
-def points() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def points(model: OpLevel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(prefill points, decode points), shapes (n, 3) and (m, 3): requests, new tokens in all, KV tokens in all."""
     prefill, done = [], 0
-    for most, knots, past in PREFILL:
+    for most, n, past in PREFILL:
+        knots = telling_tokens(model, done + 1, n)
         # Batches innermost: neighbours in the file cost nearly the same, which is what makes it small.
         for p in past:
             for t in (0, *knots):
@@ -64,6 +68,39 @@ def points() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         done = most
     decode = [(b, 0, b * kv) for kv in DECODE_KV for b in DECODE_BATCHES]
     return np.array(prefill, np.int64), np.array(decode, np.int64)
+
+
+def telling_tokens(model: OpLevel, requests: int, n: int) -> list[int]:
+    """The `n` token counts between which a prefill pass of so many requests is nearest to straight.
+
+    Kernels work in tiles, so the price climbs in steps, and where differs by deployment. Of the counts at which a step
+    can begin or end those are taken that make the mean squared relative distance the smallest, small counts weighing as
+    much as large ones do (dynamic programming over the last count taken).
+    """
+    tiles = {*range(1, 17), *range(16, 129, 16), *range(128, 257, 32), *range(256, 4097, 256), 6144, 8192, 16_384}
+    may = np.array(sorted({requests, MOST_TOKENS, *(t + d for t in tiles for d in (0, 1) if t + d > requests)}))
+    tokens = np.unique(np.geomspace(requests, MOST_TOKENS, SAMPLES).round().astype(np.int64))
+    at, ms = (_one_prefill(model, requests, t) for t in (may, tokens))
+    cost = np.full((len(may), len(may)), np.inf)
+    for i in range(len(may)):
+        for j in range(i + 1, len(may)):
+            inside = (tokens > may[i]) & (tokens < may[j])
+            read = np.interp(tokens[inside], may[[i, j]], at[[i, j]])
+            cost[i, j] = np.sum((read / ms[inside] - 1) ** 2)
+    best, came = cost[0], []
+    for _ in range(n - 1):
+        through = best[:, None] + cost
+        came.append(through.argmin(axis=0))
+        best = through.min(axis=0)
+    chosen = [len(may) - 1]
+    for step in reversed(came):
+        chosen.append(int(step[chosen[-1]]))
+    return may[sorted(chosen)].tolist()
+
+
+def _one_prefill(model: OpLevel, requests: int, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+    nothing = np.zeros_like(tokens)
+    return passes(model, "prefill", np.stack([nothing + requests, tokens, nothing], axis=1))
 
 
 def passes(model: OpLevel, kind: str, at: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -117,7 +154,7 @@ def write_pair(folder: Path, deployment: Deployment, model: OpLevel) -> Path:
 
     from perf_db.gpu import forward
 
-    prefill, decode = points()
+    prefill, decode = points(model)
     at = np.concatenate([prefill, decode])
     ms = np.concatenate([passes(model, "prefill", prefill), passes(model, "decode", decode)])
     columns: dict[str, Any] = {
@@ -165,7 +202,7 @@ def provenance(models: dict[str, OpLevel]) -> dict[str, Any]:
     for model in models.values():
         used |= model.provenance()["source"]["files"]
     return {
-        "about": "Prices of whole passes, evaluated by Tracemill from the operator data named here. Derived figures only.",
+        "about": "Prices of whole passes, evaluated by Tracemill from the operator data below; derived figures only",
         "made_by": "python -m perf_db.gpu.embedded.generate",
         "rule": POLICY,
         "source": {

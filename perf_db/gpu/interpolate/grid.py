@@ -22,11 +22,11 @@ class Answer(NamedTuple):
 class Grid:
     """Latencies over d integer axes, outermost first.
 
-    A query is bracketed on the outermost axis by the two nearest knots, each of which answers on the remaining axes. Two
-    answers are blended; linearly, or linearly in the square root of the latency on the axis `sqrt_axis`, where cost goes
-    with the square of the length. When only one of the two can answer (the other one's row ends earlier) that side is
-    moved to the query by the ratio of rooflines. When neither can, or the query lies outside the knots of an axis, the
-    utilisation of the nearest points decides (`Nearest`).
+    A query is bracketed on the outermost axis by the two nearest knots, each of which answers on the remaining axes.
+    Two answers are blended; linearly, or linearly in the square root of the latency on the axis `sqrt_axis`, where cost
+    goes with the square of the length. When only one of the two can answer (the other one's row ends earlier) that side
+    is moved to the query by the ratio of rooflines. When neither can, or the query lies outside the knots of an axis,
+    the utilisation of the nearest points decides (`Nearest`).
 
     Args:
         coords: int64, (n, d); no row twice.

@@ -11,14 +11,16 @@ from perf_db.gpu.interpolate.curve import Curve
 
 Site = tuple[int, ...]
 GATE = 2.0  # octaves; a site further away says nothing
+NEIGHBOURS = 4
 
 
 class Sites:
     """The curve of one site: its own, or blended from its neighbours.
 
-    A site that was measured uses its own curve. Another one takes, at each x, the four nearest sites (distance in log2
-    space, at most `GATE`) whose curve covers x, and blends their utilisation with weights 1 / distance^2. The gate is
-    lifted when the site exceeds the measured range on exactly one axis, upward (large vocabularies).
+    A site that was measured uses its own curve. Another one takes, at each x, the four nearest sites (log2 distance, at
+    most `GATE`) whose curve covers x, and blends their utilisation with weights 1 / distance^2. Where no curve
+    in reach covers x, the four nearest answer with the utilisation they hold beyond their ends. The gate is lifted when
+    the site exceeds the measured range on exactly one axis, upward (large vocabularies).
 
     Args:
         site: which site is asked for.
@@ -53,36 +55,36 @@ class Sites:
         return self.own is not None or bool(self.near)
 
     def __call__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Latencies, ms; NaN where no site in reach covers x."""
+        """Latencies, ms."""
         if self.own is not None:
             return self.own(x)
-        weight, used = self._weights(x)
-        utilisation = np.zeros(len(x))
-        for w, (_, curve) in zip(weight, self.near):
+        utilisation = np.zeros(x.shape)
+        for w, (_, curve) in zip(self._weights(x), self.near):
             if w.any():
                 utilisation += w * curve.roofline(x) / curve(x)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(used > 0, self.roofline(x) / utilisation, np.nan)
+        return self.roofline(x) / utilisation
 
-    def _weights(self, x: NDArray[np.float64]) -> tuple[list[NDArray[np.float64]], NDArray[np.int64]]:
-        taken = np.zeros(len(x), np.int64)
+    def _weights(self, x: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """Weights of the sites in reach, nearest first, up to the last that is used; they sum to 1 at every x."""
+        covered = np.any([curve.covers(x) for _, curve in self.near], axis=0)
+        taken = np.zeros(x.shape, np.int64)
         weights = []
         for distance, curve in self.near:
-            use = curve.covers(x) & (taken < 4)
+            use = (curve.covers(x) | ~covered) & (taken < NEIGHBOURS)
             taken += use
             weights.append(np.where(use, 1.0 / distance**2, 0.0))
-            if (taken >= 4).all():
+            if (taken >= NEIGHBOURS).all():
                 break
         total = np.sum(weights, axis=0)
-        return [np.divide(w, total, out=np.zeros_like(w), where=total > 0) for w in weights], taken
+        return [w / total for w in weights]
 
     def explain(self, x: float) -> list[tuple[int, float]]:
         """Labels of the points that answer at x, with their shares of the answer."""
         if self.own is not None:
             return self.own.explain(x)
         at = np.array([x])
-        weights, _ = self._weights(at)
-        parts = [float(w[0] * curve.roofline(at)[0] / curve(at)[0]) for w, (_, curve) in zip(weights, self.near)]
+        pairs = zip(self._weights(at), self.near)
+        parts = [float(w[0] * curve.roofline(at)[0] / curve(at)[0]) for w, (_, curve) in pairs]
         total = sum(parts)
         return [
             (row, share * part / total)

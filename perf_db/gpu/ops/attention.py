@@ -108,8 +108,8 @@ class ContextAttention(AttentionOperator):
 class GenerationAttention(AttentionOperator):
     """Decode, one new token per request. Axes heads, batch, KV length (`isl` + `step`).
 
-    Requests of a batch differ in length, so the price is the mean of five looks, at KV lengths spread evenly from 0.9 to
-    1.1 of the asked one: both ends are rounded down, and so are the three between them. Latencies are raised to the
+    Requests of a batch differ in length, so the price is the mean of five looks, at KV lengths spread evenly from 0.9
+    to 1.1 of the asked one: both ends are rounded down, and so are the three between them. Latencies are raised to the
     roofline.
     """
 

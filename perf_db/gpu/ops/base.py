@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -38,6 +38,7 @@ class Tables:
         self.hardware = hardware
         self.clean = clean
         self.files: list[str] = []
+        self.memo: dict[Hashable, Any] = {}  # what operators of this deployment share
 
     def rows(self, table: str, where: Mapping[str, Any]) -> pl.DataFrame:
         """A slice of a table (see `perf_db.gpu.load.load`), with `label` per row."""
@@ -67,20 +68,24 @@ class Tables:
         """Raise the error for a slice that is not there: no file, no such precision, or no such shape."""
         d = self.deployment
         file = where_it_would_be(self.root, d.system, d.backend, d.version, table)
-        wanted = ", ".join(f"{k}={v}" for k, v in (precision | dict(shape)).items())  # type: ignore[operator]
+        wanted = ", ".join(f"{k}={v}" for k, v in {**precision, **shape}.items())
+        matched: dict[str, Any] = {}
         for column, value in precision.items():
-            known = self.values(table, column)
+            known = self.values(table, column, matched)
             if not known:
                 raise PerfDataError(
                     "missing_table",
-                    f"{d.backend} {d.version} on {d.system} has no {table} table; it would be {file} (wanted: {wanted})",
+                    f"no {table} table for {d.backend} {d.version} on {d.system}; it would be {file}; wanted: {wanted}",
                 )
             if value not in known:
+                given = "".join(f" and {k}={v}" for k, v in matched.items())
                 raise PerfDataError(
                     "missing_precision",
-                    f"no {table} rows with {column}={value}; {file} would hold them; it has {', '.join(map(str, known))}",
+                    f"no {table} rows with {column}={value}{given}: {file} would hold them; "
+                    f"{column} there: {', '.join(map(str, known))} (wanted: {wanted})",
                 )
-        raise PerfDataError("missing_shape", f"no {table} rows with {wanted}; {file} would hold them")
+            matched[column] = value
+        raise PerfDataError("missing_shape", f"no {table} rows with {wanted}: {file} would hold them")
 
 
 class Operator:

@@ -30,7 +30,7 @@ class Collective:
         table, where = self._table(operation, tables)
         known = [int(n) for n in tables.values(table, "num_gpus", where)]
         if not known:
-            tables.missing(table, {"num_gpus": ranks} if not where else where, {"num_gpus": ranks})
+            tables.missing(table, where or {"num_gpus": ranks}, {"num_gpus": ranks})
         measured = self._measured(known, tables, table, where)
         frame = tables.rows(table, where | {"num_gpus": measured})
         frame = frame.filter(~frame["kernel_source"].str.ends_with("_eager")) if self.hardware.nvidia else frame

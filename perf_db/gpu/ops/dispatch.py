@@ -3,10 +3,10 @@
 Before the experts (`pre`) and after them, by backend, with x tokens of `hidden` h on this rank, T tensor parallel, D
 attention data parallel and R = Et Ee ranks that share the experts:
 
-* vLLM: T > 1: an all-reduce of h x over R (the one before stands for the reduction of attention's output); D > 1: also an
-  all-gather before, a reduce-scatter after, of h x D over R.
-* SGLang: T > 1 and D > 1: a reduce-scatter of h x over T and an all-gather of h x D over R, mirrored after; T > 1 alone: an
-  all-reduce; D > 1 alone: an all-gather, a reduce-scatter after.
+* vLLM: T > 1: an all-reduce of h x over R (the one before stands for the reduction of attention's output); D > 1:
+  also an all-gather before, a reduce-scatter after, of h x D over R.
+* SGLang: T > 1 and D > 1: a reduce-scatter of h x over T and an all-gather of h x D over R, mirrored after; T > 1
+  alone: an all-reduce; D > 1 alone: an all-gather, a reduce-scatter after.
 * TensorRT-LLM: on compute capability 10 with D > 1: an all-gather in the experts' precision, a reduce-scatter after;
   else as vLLM with one of the two.
 """

@@ -2,10 +2,10 @@
 
 Rooflines, per layer, with n heads, T = batch x new tokens, S = prefix + new:
 
-* weights read once: W = h q + h (c + r) + q x + h y + h i and, per head, q (d + r) + v h; q, c the ranks of the query and
-  KV latents, r rope, d and v the head sizes, i indexer heads of size y, x = i y;
-* compute: 2 T (W + n (q (d + r) + v h + c (d + v))) at the projections' rate; 2 n (2 c + r) per query and key attended to,
-  at the attention's rate; 2 x per query and key scored by the indexer, at the fp8 rate;
+* weights read once: W = h q + h (c + r) + q x + h y + h i and, per head, q (d + r) + v h; q, c the ranks of the query
+  and KV latents, r rope, d and v the head sizes, i indexer heads of size y, x = i y;
+* compute: 2 T (W + n (q (d + r) + v h + c (d + v))) at the projections' rate; 2 n (2 c + r) per query and key attended
+  to, at the attention's rate; 2 x per query and key scored by the indexer, at the fp8 rate;
 * a query at position j attends to min(j, topk) keys. In prefill the indexer scores all S keys for every query, and
   nothing while S <= topk; in decode it scores always;
 * memory: the weights; prefill: n (c + r) per cached and new token (each head has keys of its own), n 4 (d + r) per new
@@ -90,8 +90,12 @@ def generation_roofline(at: Floats, *, sizes: Sizes) -> Floats:
     heads, batch, kv = at.T
     kept = np.minimum(kv, sizes.topk)
     latent = sizes.kv_bytes * (sizes.kv_lora + sizes.rope)
-    moved = batch * (latent * kept + (sizes.index_dim + 4.0) * kv)
+    scored_bytes = sizes.index_dim + 4.0 if sizes.index_dim else 0.0
+    moved = batch * (latent * kept + scored_bytes * kv)
     return sizes.time(heads, batch, batch * kept, batch * kv, moved)
+
+
+DIMENSIONS = ("hidden", "q_lora", "kv_lora", "rope", "nope", "v_dim", "index_heads", "index_dim", "topk")
 
 
 def build(name: str, scale: float, shape: Shape, tables: Tables, phase: Phase) -> Operator:
@@ -107,18 +111,14 @@ def build(name: str, scale: float, shape: Shape, tables: Tables, phase: Phase) -
         "gemm_type": gemm.name,
     }
     heads = int(shape["heads"])
+    dims = {key: int(shape[key]) for key in DIMENSIONS}
     sizes = Sizes(
-        *(
-            int(shape[k])
-            for k in (
-                "hidden", "q_lora", "kv_lora", "rope", "nope", "v_dim", "index_heads", "index_dim", "topk",
-            )
-        ),
+        **dims,
         kv_bytes=quant.KV_BYTES[d.kv_cache],
         gemm=gemm,
         fmha=quant.precision(d.fmha, quant.FMHA, "attention"),
         hardware=tables.hardware,
-    )  # fmt: skip
+    )
     roofline = context_roofline if phase == "context" else generation_roofline
     frame = module_rows(table, key, heads, tables)
     return Module(name, scale, phase, heads, frame, functools.partial(roofline, sizes=sizes), sqrt=False)

@@ -30,16 +30,7 @@ class Gemm(Operator):
         super().__init__(name, scale)
         self.n, self.k, self.precision = n, k, precision
         stored = "fp8" if precision.name == "fp8_static" else precision.name
-        where = {"gemm_dtype": stored}
-        own = tables.rows("gemm", where | {"n": n, "k": k})
-        frame = own if own.height else tables.rows("gemm", where)
-        frame = frame.filter(~frame["kernel_source"].is_in(SKIPPED_KERNELS)) if frame.height else frame
-        if not frame.height:
-            tables.missing("gemm", where, {"n": n, "k": k})
-        here = functools.partial(roofline, n=n, k=k, precision=precision, hardware=tables.hardware)
-        self.sites = Sites((n, k), _curves(frame, precision, tables.hardware), here)
-        if not self.sites.answers:
-            tables.missing("gemm", where, {"n": n, "k": k})
+        self.sites = _site(n, k, stored, precision, tables)
         self.subtracted = _activation_quantisation(k, tables) if precision.name == "fp8_static" else []
 
     def ms(self, tokens: Floats) -> Floats:
@@ -59,8 +50,34 @@ def roofline(m: Floats, *, n: int, k: int, precision: Precision, hardware: Hardw
     return np.maximum(compute, memory) * 1000.0
 
 
+def _site(n: int, k: int, stored: str, precision: Precision, tables: Tables) -> Sites:
+    """The site's own curve, or what its neighbours say; the same for every operator of this shape."""
+    key = ("gemm", stored, n, k)
+    if key in tables.memo:
+        return tables.memo[key]
+    where = {"gemm_dtype": stored}
+    curves = _curves(tables.rows("gemm", where | {"n": n, "k": k}), precision, tables.hardware)
+    if not curves:
+        every = ("gemm", stored)
+        if every not in tables.memo:
+            tables.memo[every] = _curves(tables.rows("gemm", where), precision, tables.hardware)
+        curves = tables.memo[every]
+    if not curves:
+        tables.missing("gemm", where, {"n": n, "k": k})
+    limit = functools.partial(roofline, n=n, k=k, precision=precision, hardware=tables.hardware)
+    site = Sites((n, k), curves, limit)
+    if not site.answers:
+        tables.missing("gemm", where, {"n": n, "k": k})
+    tables.memo[key] = site
+    return site
+
+
 def _curves(frame: pl.DataFrame, precision: Precision, hardware: Hardware) -> dict[Site, Curve]:
     curves: dict[Site, Curve] = {}
+    if not frame.height:
+        return curves
+    frame = frame.filter(~frame["kernel_source"].is_in(SKIPPED_KERNELS))
+    frame = frame.unique(["n", "k", "m"], keep="first", maintain_order=True)
     for (n, k), rows in frame.group_by(["n", "k"], maintain_order=True):
         limit = functools.partial(roofline, n=int(n), k=int(k), precision=precision, hardware=hardware)
         m = rows["m"].to_numpy()
@@ -80,7 +97,7 @@ def _activation_quantisation(k: int, tables: Tables) -> list[Sites]:
         def moved(m: Floats, width: int) -> Floats:
             return m * width * 3.0 / tables.hardware.mem_bw * 1000.0  # bfloat16 in, fp8 out
 
-        curves = {
+        curves: dict[Site, Curve] = {
             (int(width),): Curve(
                 rows["m"].to_numpy(),
                 rows["latency"].to_numpy(),

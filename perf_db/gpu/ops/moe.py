@@ -12,7 +12,8 @@ from perf_db.gpu.interpolate.curve import Curve
 from perf_db.gpu.ops.base import Floats, Operator, Phase, Shape, Share, Tables
 from perf_db.gpu.quant import Precision
 
-FALLBACK_DISTRIBUTIONS = ("uniform", "balanced")  # how tokens spread over experts, when the asked spread was not measured
+# How tokens spread over experts, when the asked spread was not measured.
+FALLBACK_DISTRIBUTIONS = ("uniform", "balanced")
 LOW_LATENCY = "min_latency"  # kernels for tiny batches only; what a whole batch range needs is another kernel's rows
 
 

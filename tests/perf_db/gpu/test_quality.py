@@ -6,7 +6,6 @@ import polars as pl
 import pytest
 
 from perf_db.gpu.frames import frame_of
-from perf_db.gpu.operator_tables import OPERATOR_TABLES
 from perf_db.gpu.quality import PerfVersion, examine, perf_versions
 from perf_db.tables import PERF_ANOMALIES, PERF_TABLES
 from tests.perf_db.gpu.measured import gemm, rows_of, write_root
@@ -97,14 +96,3 @@ def test_a_file_that_is_no_parquet_or_no_known_table(tmp_path):
     assert "nearest: gemm_perf.parquet" in unknown["faults"]
     assert "not a parquet file" in broken["faults"]
     assert examine(root, VLLM).anomalies["kind"].to_list() == ["invalid", "invalid"]
-
-
-def test_what_pricing_reads_is_declared_the_same():
-    from perf_db.gpu.schema import TABLES
-
-    for name, read in TABLES.items():
-        declared = OPERATOR_TABLES[name]
-        assert set(read.key) <= {*declared.categories, *declared.axis_columns}, name
-        assert set(read.axes) <= {*declared.axis_columns, *declared.extra}, name
-        measure = {m.column: m for m in declared.measures}[read.latency]
-        assert read.to_ms == {"ms": 1.0, "us": 1e-3}[measure.unit], name
