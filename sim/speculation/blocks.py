@@ -5,7 +5,7 @@ from __future__ import annotations
 import sim.speculation.columns as D
 import sim.state as S
 from sim.items import cdiv
-from sim.jit import inlined, kernel
+from sim.jit import inlined
 from sim.kv.pool import close_shared, take
 
 
@@ -24,10 +24,11 @@ def give(cfg, st, dr, k, r, count):
         st.r[k, S.PROMISED] -= count
 
 
-@kernel
+@inlined
 def hash_upto(cfg, inp, st, dr, r, tokens):
     """Hash the full blocks among the leading `tokens` of r (5.6)."""
     blocks = tokens // cfg.bs
     if cfg.caching and blocks > dr.d[r, D.HASHED]:
-        close_shared(inp, st, r, blocks)
+        if st.q[r, S.CLOSED] < st.q[r, S.SHARED]:
+            close_shared(inp, st, r, blocks)
         dr.d[r, D.HASHED] = blocks

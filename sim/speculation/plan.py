@@ -15,7 +15,7 @@ from sim.jit import inlined, kernel
 from sim.queues import link_in_order, unlink
 from sim.result import KIND_RUNNING
 from sim.speculation.sampling import accepted, triggers
-from sim.speculation.spans import add_burst
+from sim.speculation.spans import extend_span
 
 
 @inlined
@@ -159,7 +159,7 @@ def happened(cfg, st, dr, k, r, upto):
         drafts, hits, made, _, _, before, round_no, ready, blocks = _step(
             cfg, dr, r, end, length, before, round_no, ready, blocks
         )
-        add_burst(st, dr, r, pass_no, d[r, D.STRETCH], made, drafts if dr.native else 0)
+        extend_span(st, dr, r, made, drafts if dr.native else 0)
         if drafts > 0:
             d[r, D.ACCEPTED + hits] += 1
             d[r, D.DRAFTS] += drafts

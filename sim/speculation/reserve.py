@@ -92,7 +92,7 @@ def _make_room(cfg, inp, st, dr, k, slot, now, n):
         preempt(cfg, inp, st, dr, k, slot, now, victim, asker, 1)
 
 
-@kernel
+@inlined
 def _ready(st, dr, k, slot, i):
     """Request of item i if it is to make tokens in this pass, or -1."""
     item = dr.items[k, slot, i]

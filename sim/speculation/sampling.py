@@ -6,7 +6,7 @@ import numpy as np
 
 import sim.speculation.columns as D
 import sim.state as S
-from sim.jit import inlined, kernel
+from sim.jit import inlined
 from sim.speculation.draws import BITS, GOLDEN
 
 _GOLDEN = np.uint64(GOLDEN)
@@ -43,7 +43,7 @@ def triggers(dr, r, round_no):
     return dr.trigger >= ALWAYS or _draw(dr.trigger_keys[r], round_no) < dr.trigger
 
 
-@kernel
+@inlined
 def propose(st, dr, r):
     """Drafts of r's next round. A round without a trigger is spent at once."""
     if st.q[r, S.OUTPUT] == 0:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sim.speculation.columns as D
 import sim.state as S
-from sim.jit import kernel
+from sim.jit import inlined, kernel
 from sim.result import BURST_PASSES
 
 
-@kernel
+@inlined
 def add_burst(st, dr, r, number, stretch, made, drafts):
     """Request r made tokens in pass `number`. Returns whether the pass before made some as well, in the same span."""
     d = dr.d
@@ -19,7 +19,15 @@ def add_burst(st, dr, r, number, stretch, made, drafts):
         d[r, D.SPAN_FIRST] = number
         d[r, D.SPAN_STRETCH] = stretch
         d[r, D.SPAN_BURST] = made
-    elif d[r, D.PART_PASSES] == BURST_PASSES:
+    extend_span(st, dr, r, made, drafts)
+    return goes_on
+
+
+@inlined
+def extend_span(st, dr, r, made, drafts):
+    """Request r made tokens in the pass after the last one of its span."""
+    d = dr.d
+    if d[r, D.PART_PASSES] == BURST_PASSES:
         _write_part(st, dr, r)
     at = 4 * d[r, D.PART_PASSES]
     d[r, D.PART_MADE] |= made << at
@@ -28,7 +36,6 @@ def add_burst(st, dr, r, number, stretch, made, drafts):
     d[r, D.PART_TOKENS] += made
     d[r, D.SPAN_PASSES] += 1
     d[r, D.SPAN_TOKENS] += made
-    return goes_on
 
 
 @kernel
