@@ -236,6 +236,8 @@ def _drafting(rng: random.Random, made: World) -> World:
     spec = replace(made.spec, speculation=speculation, decode_speedup_ratio=1.0)
     if kind == "ngram":
         spec = replace(spec, async_scheduling=False)
+    if rng.random() < 0.2:
+        spec = replace(spec, max_model_len=int(made.load.prompt_tokens.max()) + rng.randint(2, 9))
     if rng.random() < 0.4:
         spec = replace(spec, blocks=spec.blocks + rng.randint(0, 8))
     return World(spec, made.load)
