@@ -18,20 +18,16 @@ _COUNTED = (
     ("host-bound slices", "n_host_bound"), ("smallest", "min_value"), ("largest", "max_value"),
 )  # fmt: skip
 _TOLD = (
-    ("keys", "key_columns"),
-    ("shape", "axes"),
-    ("precisions", "precisions"),
-    ("unit", "unit"),
-    ("faults", "faults"),
-)
+    ("keys", "key_columns"), ("shape", "axes"), ("precisions", "precisions"), ("unit", "unit"), ("faults", "faults"),
+)  # fmt: skip
+_STATES = ("added", "removed", "changed")
+_WIDTH = max(len(label) for label, _ in (*_TOLD, *_COUNTED))
 
 
 @click.command()
 @click.argument("before")
 @click.argument("after")
-@click.option(
-    "--deployment", "named", multiple=True, metavar="MODEL@SYSTEM/BACKEND[:tp=2,...]", help="Price it on both."
-)
+@click.option("--deployment", "named", multiple=True, metavar="MODEL@SYSTEM/BACKEND[:tp=2,...]", help="Priced on both.")
 @click.option("--run", help="Show which evidence of this replay rests on changed rows (last, a name, an id).")
 @click.option("--points", default=5, show_default=True, help="How many changed points to show per table.")
 @click.option("--clean/--no-clean", default=True, show_default=True, help="Repairs on, for the prices.")
