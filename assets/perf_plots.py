@@ -138,4 +138,4 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= 118 else text[:117] + "…"
+    return text if len(text) <= 104 else text[:103] + "…"
