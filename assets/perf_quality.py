@@ -20,11 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Examined:
-    """Rows of `perf_tables`, and the frames of `perf_anomalies` and `perf_repairs`."""
+    """Rows of `perf_tables`, and the frames of `perf_anomalies` and `perf_repairs`.
+
+    Attributes:
+        still_falling: files in which cleaning has left something that falls, with how many pairs.
+    """
 
     tables: list[dict[str, Any]]
     anomalies: pl.DataFrame
     repairs: pl.DataFrame
+    still_falling: list[str]
 
     def worst(self, n: int) -> pl.DataFrame:
         """The `n` anomalies of every kind that are furthest out, both ways."""
@@ -48,16 +53,19 @@ def examine_versions(
 
     wanted = None if tables is None else tuple(tables)
     rows: list[dict[str, Any]] = []
+    still_falling: list[str] = []
     anomalies, repaired = [frame_of(PERF_ANOMALIES)], [frame_of(PERF_REPAIRS)]
     for done, version in enumerate(versions, 1):
         report = examine(root, version, tables=wanted)
         rows += report.tables
         anomalies.append(report.anomalies)
         if repairs:
-            repaired.append(repairs_of(root, version, tables=wanted))
+            changed, left = repairs_of(root, version, tables=wanted)
+            repaired.append(changed)
+            still_falling += left
         if progress is not None:
             progress(done, len(versions))
-    return Examined(rows, pl.concat(anomalies), pl.concat(repaired))
+    return Examined(rows, pl.concat(anomalies), pl.concat(repaired), still_falling)
 
 
 def folder_of(store_root: Path, version: PerfVersion) -> Path:

@@ -6,6 +6,7 @@ import click
 
 from pipelines.commands.anomalies import anomalies
 from pipelines.commands.baseline import baseline
+from pipelines.commands.bench import bench
 from pipelines.commands.demo import demo
 from pipelines.commands.diff import diff
 from pipelines.commands.evidence import evidence
@@ -13,8 +14,11 @@ from pipelines.commands.export import export
 from pipelines.commands.golden import golden
 from pipelines.commands.matrix import matrix
 from pipelines.commands.perf import perf
+from pipelines.commands.perf_diff import diff as perf_diff
+from pipelines.commands.perf_import import import_ as perf_import
 from pipelines.commands.perf_list import list_ as perf_list
 from pipelines.commands.perf_quality import quality as perf_quality
+from pipelines.commands.perf_register import register as perf_register
 from pipelines.commands.register import register
 from pipelines.commands.replay import replay
 from pipelines.commands.report import report
@@ -41,8 +45,8 @@ def main() -> None:
 for command in (replay, validate, show, runs, sql, export, demo, golden, store, warmup, register, trace, ui, perf):
     main.add_command(command)
 # The regression desk.
-for command in (diff, anomalies, baseline, evidence, matrix, report, timeline):
+for command in (diff, anomalies, baseline, evidence, matrix, report, timeline, bench):
     main.add_command(command)
 # Performance data.
-for command in (perf_list, perf_quality):
+for command in (perf_list, perf_quality, perf_import, perf_diff, perf_register):
     perf.add_command(command)

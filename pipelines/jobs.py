@@ -23,3 +23,11 @@ matrix_job = dg.define_asset_job(
     hooks={alert_on_failure},
     description="The scenarios of a suite, each held against its baseline.",
 )
+
+performance_job = dg.define_asset_job(
+    "performance_data",
+    selection=dg.AssetSelection.groups("performance_data"),
+    executor_def=dg.in_process_executor,
+    hooks={alert_on_failure},
+    description="The files of a version of performance data, read, judged and shown.",
+)

@@ -172,7 +172,7 @@ def compare(baseline: Baseline, head: Recorded, store: Store) -> Check:
         found = diff.figures
     else:
         diff = None
-        with open_pair(_only_metrics(baseline.recorded), _only_metrics(head)) as pair:
+        with open_pair(baseline.recorded.only_metrics(), head.only_metrics()) as pair:
             found = figures(pair)
     moved = [f for f in found if f.base != f.head]
     beyond = [f for f in moved if _is_beyond(f, tolerance(baseline.tolerances, f))]
@@ -276,8 +276,3 @@ def _write(
     os.replace(aside, target)
     shutil.rmtree(old, ignore_errors=True)
     return load(folder, name)
-
-
-def _only_metrics(recorded: Recorded) -> Recorded:
-    tables = tuple(t if t.table == METRICS.name else replace(t, path=None) for t in recorded.commit.tables)
-    return Recorded(Commit(recorded.run, tables), recorded.root)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from perf_db.layout import Layout
 from perf_db.rows import sql_source
 from perf_db.schema import Table, quoted
 from perf_db.store import Store
-from perf_db.tables import RESULT_TABLES
+from perf_db.tables import METRICS, RESULT_TABLES
 
 SIDES = ("base", "head")
 # Derived views that the desk asks; they find their tables in the schema they are made in.
@@ -60,6 +60,11 @@ class Recorded:
     def lost(self) -> list[str]:
         """Tables whose rows were not kept."""
         return [t.table for t in self.commit.tables if not t.kept]
+
+    def only_metrics(self) -> Recorded:
+        """The same run as if nothing but its figures had been kept."""
+        tables = tuple(t if t.table == METRICS.name else replace(t, path=None) for t in self.commit.tables)
+        return Recorded(Commit(self.run, tables), self.root)
 
 
 def same_table(base: Recorded, head: Recorded, name: str) -> bool:

@@ -9,8 +9,8 @@
 Keys of an operator: `op` (its name, prefixed with the phase), `kind` (a family of `perf_db.gpu.ops`), `scale` (how many
 layers it stands for), `phase` (context or generation; absent: both), `when` (a formula; absent: always), and the shape
 that its family reads, each value a formula over the symbols. `quant` names a precision or the field of the deployment
-that holds it (`gemm`, `moe`). Groups hold lists of operators under `a` and `b` (overlap) or `first` and `second`
-(fallback).
+that holds it (`gemm`, `moe`, `attention`). Groups hold lists of operators under `a` and `b` (overlap) or `first` and
+`second` (fallback).
 
 Symbols besides the model's (`perf_db.gpu.models`): T tensor parallel, D attention data parallel, P pipeline parallel,
 Et and Ee expert tensor and expert parallel; backend, sm.
@@ -26,6 +26,7 @@ from typing import Any
 
 import yaml
 
+from perf_db.gpu.deployment import Deployment
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.formulas import evaluate
 from perf_db.gpu.models import Model
@@ -91,6 +92,18 @@ def symbols_of(
     for name, formula in architecture.symbols.items():
         symbols[name] = evaluate(formula, symbols)
     return symbols
+
+
+def precisions_of(deployment: Deployment, model: Model) -> dict[str, str]:
+    """Precisions by the names that architecture files use: `gemm`, `moe`, and `attention` for its projections.
+
+    Attention's own holds only as long as the projections are those of the checkpoint; who asks for another precision of
+    projections gets it everywhere.
+    """
+    own = model.precisions
+    as_stored = deployment.gemm == own.get("gemm")
+    attention = own.get("attention", deployment.gemm) if as_stored else deployment.gemm
+    return {"gemm": deployment.gemm, "moe": deployment.moe, "attention": attention}
 
 
 def operators_of(

@@ -89,8 +89,7 @@ def clean_table(
     if HOST_BOUND in steps and declared.compared and not frame.is_empty():
         frame, listed = _borrow(declared, frame, donors)
         repairs.append(listed)
-    base = grid_codes(frame, _present([*declared.slice_key, *_fixed_axes(declared)], frame))
-    along = {axis.name: curves_along(frame, base, declared, axis) for axis in declared.axes if axis.grows}
+    along = growing_curves(declared, frame)
     for measure in measures:
         if SPIKE in steps and declared.main.grows:
             frame, listed = _flatten(declared, frame, measure, along[declared.main.name])
@@ -100,6 +99,12 @@ def clean_table(
             repairs.append(listed)
     kept = [each for each in repairs if not each.is_empty()]
     return frame, pl.concat(kept) if kept else _repairs()
+
+
+def growing_curves(table: OperatorTable, frame: pl.DataFrame) -> dict[str, Curves]:
+    """Axis -> the curves along it, for every axis on which more can only cost more."""
+    base = grid_codes(frame, _present([*table.slice_key, *_fixed_axes(table)], frame))
+    return {axis.name: curves_along(frame, base, table, axis) for axis in table.axes if axis.grows}
 
 
 def point_key(table: OperatorTable, frame: pl.DataFrame) -> list[str]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perf_db.gpu import quant
-from perf_db.gpu.architecture import Architecture, architecture_of, operators_of, symbols_of
+from perf_db.gpu.architecture import Architecture, architecture_of, operators_of, precisions_of, symbols_of
 from perf_db.gpu.deployment import Deployment, check
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.formulas import evaluate
@@ -93,7 +93,7 @@ def capacity(
     architecture = architecture_of(model)
     symbols = _symbols(deployment, model, architecture, hardware)
     sglang = deployment.backend == "sglang"
-    weights = weight_bytes(deployment, architecture, symbols)
+    weights = weight_bytes(deployment, model, architecture, symbols)
     activations = _activation_bytes(deployment, architecture, symbols, max_batched_tokens)
     runtime = hardware.other_mem * (SGLANG_RUNTIME if sglang else 1.0)
     comm = _comm_bytes(hardware, deployment.tp)
@@ -130,10 +130,9 @@ def capacity(
     )
 
 
-def weight_bytes(deployment: Deployment, architecture: Architecture, symbols: Mapping[str, Any]) -> float:
+def weight_bytes(deployment: Deployment, model: Model, architecture: Architecture, symbols: Mapping[str, Any]) -> float:
     """Bytes of weights on one rank."""
-    precisions = {"gemm": deployment.gemm, "moe": deployment.moe}
-    listed = operators_of(architecture.operators, symbols, "context", precisions)
+    listed = operators_of(architecture.operators, symbols, "context", precisions_of(deployment, model))
     return sum(_weights_of(shape, deployment) for shape in _flat(listed)) / deployment.pp
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ _SYMBOLS: dict[str, tuple[str, ...]] = {
     "lin_conv": ("linear_conv_kernel_dim",),
 }
 _REQUIRED = ("L", "h", "H", "V")
+_ATTENTION_LEFT_OUT = re.compile(r"self_attn(\*|\.q(_a|_b)?_proj)|layers\.\*\.self_attn$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Model:
         classes: the `architectures` of its configuration.
         symbols: L layers, h hidden, H query heads, G KV heads, d head size, F dense FFN width, V vocabulary, E experts,
             K active experts, f expert width, ... ; 0 where the model has no such thing.
-        precisions: what the checkpoint says about `gemm`, `moe`, `kv_cache`; empty where it says nothing.
+        precisions: what the checkpoint says about `gemm`, `moe`, `attention`, `kv_cache`; nothing where it is silent.
         file: configuration file, relative to the root.
         max_length: positions the model was made for.
     """
@@ -98,6 +100,7 @@ def load_model(root: PerfRoot, name: str) -> Model:
     for symbol, names in _SYMBOLS.items():
         value = next((text[key] for key in names if text.get(key) is not None), 0)
         symbols[symbol] = value[0] if isinstance(value, list) and value else value
+    symbols["L"] = symbols["L"] or len(text.get("layers_block_type") or ())
     absent = [f"{s} ({' or '.join(_SYMBOLS[s])})" for s in _REQUIRED if not symbols[s]]
     if absent:
         raise PerfDataError("bad_file", f"{label}: no {', no '.join(absent)}")
@@ -139,17 +142,21 @@ def _has_qk_norm(text: Mapping[str, Any], classes: tuple[str, ...]) -> bool:
 def _precisions(text: Mapping[str, Any], quantisation: Mapping[str, Any]) -> dict[str, str]:
     """Precisions that the checkpoint was stored in.
 
-    Sources, in this order: the quantisation file beside the configuration (`quant_algo`, `kv_cache_quant_algo`), else
-    `quantization_config` of the configuration. mxfp4 checkpoints quantise the experts only.
+    Sources: the quantisation file beside the configuration, else `quantization_config` of the configuration.
+    `attention` is named where a checkpoint leaves its attention projections as they were. Of a mixed checkpoint only
+    the experts are taken as quantised: what it does with other projections differs from layer to layer.
     """
-    stated = quantisation.get("quantization") or {}
-    algorithm = str(stated.get("quant_algo") or "").upper()
     own = text.get("quantization_config") or {}
+    stated = quantisation.get("quantization") or own
+    algorithm = str(stated.get("quant_algo") or "").upper()
     method = str(own.get("quant_method") or "").lower()
     found: dict[str, str] = {}
-    if algorithm in ("NVFP4", "FP8", "MIXED_PRECISION"):
-        kind = "nvfp4" if algorithm in ("NVFP4", "MIXED_PRECISION") else "fp8_static"
-        found = {"gemm": kind, "moe": "nvfp4" if kind == "nvfp4" else "fp8"}
+    if algorithm == "NVFP4":
+        found = {"gemm": "nvfp4", "moe": "nvfp4"}
+    elif algorithm == "FP8":
+        found = {"gemm": "fp8_static", "moe": "fp8"}
+    elif algorithm == "MIXED_PRECISION":
+        found = {"moe": "nvfp4"}
     elif method == "fp8":
         kind = "fp8_block" if own.get("weight_block_size") else "fp8"
         found = {"gemm": kind, "moe": kind}
@@ -160,6 +167,10 @@ def _precisions(text: Mapping[str, Any], quantisation: Mapping[str, Any]) -> dic
         weights = (groups[0].get("weights") or {}) if groups else {}
         if weights.get("num_bits") == 4 and weights.get("type") == "int":
             found = {"moe": "int4_wo"}
-    if str(stated.get("kv_cache_quant_algo") or "").upper() == "FP8":
+    left_out = [str(name) for name in stated.get("exclude_modules") or stated.get("ignore") or ()]
+    if "gemm" in found and any(_ATTENTION_LEFT_OUT.search(name) for name in left_out):
+        found["attention"] = "bfloat16"
+    scheme = stated.get("kv_cache_scheme") or {}
+    if str(stated.get("kv_cache_quant_algo") or "").upper() == "FP8" or scheme.get("num_bits") == 8:
         found["kv_cache"] = "fp8"
     return found

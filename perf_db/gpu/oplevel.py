@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perf_db.gpu import ops
-from perf_db.gpu.architecture import architecture_of, operators_of, symbols_of
+from perf_db.gpu.architecture import architecture_of, operators_of, precisions_of, symbols_of
 from perf_db.gpu.deployment import Deployment, check
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.hardware import load_hardware
@@ -291,7 +291,7 @@ class OpLevel:
         degrees = {"T": d.tp, "D": d.dp, "P": d.pp, "Et": d.moe_tp, "Ee": d.moe_ep}
         extra = {"backend": d.backend, "sm": self.hardware.sm, "architecture": self.model.classes[0]}
         symbols = symbols_of(architecture, self.model, degrees, extra)
-        shapes = operators_of(architecture.operators, symbols, phase, {"gemm": d.gemm, "moe": d.moe})
+        shapes = operators_of(architecture.operators, symbols, phase, precisions_of(d, self.model))
         layers = symbols["L"]
         stretch = (layers + d.nextn) / layers if phase == "generation" else 1.0
         return ops.build(shapes, self.tables, phase, stretch)

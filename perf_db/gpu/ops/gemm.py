@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 SKIPPED_KERNELS = ("awq", "gptq")
+LEAST = 1e-9  # ms; a difference of two measurements may come out as nothing
 TAIL = 3  # points whose median utilisation is held past the end of a curve
 
 
@@ -100,7 +101,7 @@ def _activation_quantisation(k: int, tables: Tables) -> list[Sites]:
         curves: dict[Site, Curve] = {
             (int(width),): Curve(
                 rows["m"].to_numpy(),
-                rows["latency"].to_numpy(),
+                np.maximum(rows["latency"].to_numpy(), LEAST),
                 rows["label"].to_numpy(),
                 functools.partial(moved, width=int(width)),
             )
