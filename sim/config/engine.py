@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool
 
 from sim.config.base import Count, Ratio, Section, count_or, only
+from sim.config.speculation import Speculation
 from sim.config.timing import Timing
+from sim.result import MOST_DRAFTS
 
 DEFAULT_BLOCKS = 16384
 DEFAULT_BLOCK_SIZE = 64
@@ -19,8 +21,8 @@ NO_ROLES = (
     "separate prefill and decode workers are not available yet; use engine.mode: aggregated with workers.aggregated"
 )
 NO_BACKEND = "this backend is not available yet; use backend: vllm or trtllm"
-NO_POLICY = "only guaranteed_no_evict is modelled; requests are never thrown out"
-NO_DRAFTS = "speculative decoding is not available yet; remove it"
+NO_POLICY = "only guaranteed_no_evict and max_utilization are modelled"
+NO_DECODER = "drafting decoders are not replayed; give speculation or nextn"
 NO_TIERS = "KV tiers below the GPU pool are not available yet; remove it"
 NO_MEMORY_MODEL = (
     "the pool cannot be derived from memory until performance data is supported; use type: fixed with blocks"
@@ -53,7 +55,9 @@ class Scheduler(Section):
     watermark: Annotated[float, Field(ge=0, lt=1)] = 0.0
     reserve_full_isl: StrictBool | None = None  # None: on, as in vLLM
     boundary_arrivals: Literal["before", "after"] | None = None
-    capacity_policy: Annotated[Any, only(None, "guaranteed_no_evict", because=NO_POLICY)] = None  # TensorRT-LLM's
+    capacity_policy: Annotated[  # TensorRT-LLM's
+        Any, only(None, "guaranteed_no_evict", "max_utilization", because=NO_POLICY)
+    ] = None
     prefill_decode_interval: Annotated[
         Any, only(None, 0, because="this is SGLang's field; for vLLM use prefill_schedule_interval")
     ] = None
@@ -140,10 +144,10 @@ class Engine(Section):
     database_mode: Annotated[Any, only(None, "SILICON", because=NO_DATABASE)] = None
     enable_shared_layer: StrictBool | None = None
     strict_provenance: StrictBool | None = None
-    nextn: Annotated[Any, only(None, 0, because=NO_DRAFTS)] = None
-    nextn_accepted: Annotated[Any, only(None, 0, 0.0, because=NO_DRAFTS)] = None
-    speculation: Annotated[Any, only(None, because=NO_DRAFTS)] = None
-    decoder_replay: Annotated[Any, only(None, False, because=NO_DRAFTS)] = None
+    nextn: Annotated[int, Field(ge=0, le=MOST_DRAFTS)] | None = None  # MTP heads
+    nextn_accepted: Annotated[float, Field(ge=0)] | None = None  # of their drafts, on average
+    speculation: Speculation | None = None
+    decoder_replay: Annotated[Any, only(None, False, because=NO_DECODER)] = None
     kv_transfer: Annotated[
         Any, only(None, because="KV moves only between separate prefill and decode workers; remove it")
     ] = None

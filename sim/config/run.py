@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from sim.config.base import Limit, Section, Seed, only
 from sim.config.engine import Engine
+from sim.config.speculation import from_nextn
 from sim.config.traffic import Trace, Traffic
 from sim.models import max_context_tokens
-from sim.spec import EngineSpec
+from sim.spec import EngineSpec, Speculation
 
 # Settings of an estimator that is not asked when the timing is given.
 ESTIMATOR = ("estimation_mode", "fallback_policy", "database_mode", "enable_shared_layer", "strict_provenance")
@@ -88,8 +90,21 @@ class RunConfig(Section):
 
     @property
     def async_scheduling(self) -> bool:
-        """Whether the next pass is chosen while one runs; unset: on for vLLM, and no other backend has it."""
-        return self.profile != "trtllm" and self.engine.workers.aggregated.scheduler.async_scheduling is not False
+        """Whether the next pass is chosen while one runs; unset: on for vLLM, but for ngram drafts (6.3), and no other
+        backend has it."""
+        if self.profile == "trtllm" or (self.speculation is not None and self.speculation.kind == "ngram"):
+            return False
+        return self.engine.workers.aggregated.scheduler.async_scheduling is not False
+
+    @property
+    def speculation(self) -> Speculation | None:
+        """How drafts are made and accepted, whichever way it was written down."""
+        engine = self.engine
+        if engine.speculation is not None:
+            return engine.speculation.spec(self.seed)
+        if not engine.nextn:
+            return None
+        return from_nextn(engine.nextn, float(engine.nextn_accepted or 0), self.seed)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -133,6 +148,8 @@ class RunConfig(Section):
             watermark=float(scheduler.watermark),
             reserve_full_isl=scheduler.reserve_full_isl is not False,
             boundary_arrivals=scheduler.boundary_arrivals,
+            speculation=self.speculation,
+            capacity_policy=scheduler.capacity_policy or "guaranteed_no_evict",
             speedup_ratio=float(worker.speedups.speedup_ratio),
             decode_speedup_ratio=float(worker.speedups.decode_speedup_ratio),
             stop_ns=None if cap is None else round(cap * 1e9),
@@ -151,10 +168,13 @@ class RunConfig(Section):
         values["engine"]["workers"]["aggregated"]["timing"] = worker.timing.canonical()
         scheduler = values["engine"]["workers"]["aggregated"]["scheduler"]
         scheduler["async_scheduling"] = self.async_scheduling
+        if scheduler["capacity_policy"] == "guaranteed_no_evict":
+            scheduler["capacity_policy"] = None  # the default, said aloud
         scheduler["reserve_full_isl"] = worker.scheduler.reserve_full_isl is not False
         values["traffic"].pop("zero_output")
-        for name in ("context_length", *ESTIMATOR):
+        for name in ("context_length", "nextn", "nextn_accepted", *ESTIMATOR):
             values["engine"].pop(name)
+        values["engine"]["speculation"] = None if self.speculation is None else asdict(self.speculation)
         source = values["traffic"]["source"]
         if isinstance(self.traffic.source, Trace):
             source.pop("path")
