@@ -37,6 +37,7 @@ import numpy as np
     PLAN_LENGTH,  # prompt and tokens made before that pass
     PLAN_BEFORE,  # tokens computed, as the choice of that pass believes
     PLAN_WAS,  # PLAN_LENGTH one pass earlier
+    PLAN_SLOT,  # its row of Drafting.rounds
     # ... and how far it is worked out.
     LAST_PASS,  # its calendar bucket
     NEXT_LENGTH,
@@ -44,8 +45,8 @@ import numpy as np
     NEXT_ROUND,
     NEXT_READY,
     NEXT_BLOCKS,
-) = range(ACCEPTED + 6, ACCEPTED + 16)
-D_WIDTH = ACCEPTED + 16
+) = range(ACCEPTED + 6, ACCEPTED + 17)
+D_WIDTH = ACCEPTED + 17
 
 # ------------------------------------------------------------ batches: Drafting.items, int32 (ranks, 2, cap, I_WIDTH)
 (
@@ -117,6 +118,8 @@ class Drafting(NamedTuple):
     items: np.ndarray
     n_items: np.ndarray  # int64 (ranks, 2)
     ring: np.ndarray
+    rounds: np.ndarray  # uint8 (ranks, seqs, passes): of a planned request and pass, drafts << 4 | accepted
+    slots: np.ndarray  # int32 (ranks, seqs): rows of `rounds`, those in use first
     sums: np.ndarray  # int64 (ranks, 2, W_WIDTH): the ring's row of a batch
     ranks: np.ndarray
     counts: np.ndarray

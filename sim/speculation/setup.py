@@ -55,6 +55,8 @@ def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int, longest: 
         items=np.zeros((spec.ranks, 2, 2 * seqs + 8, D.I_WIDTH), np.int32),
         n_items=np.zeros((spec.ranks, 2), np.int64),
         ring=np.zeros((spec.ranks, ring_rows, D.W_WIDTH), np.int64),
+        rounds=np.zeros((spec.ranks, seqs, ring_rows), np.uint8),
+        slots=np.tile(np.arange(seqs, dtype=np.int32), (spec.ranks, 1)),
         sums=np.zeros((spec.ranks, 2, D.W_WIDTH), np.int64),
         ranks=np.zeros((spec.ranks, D.K_WIDTH), np.int64),
         counts=np.zeros(1, np.int64),
