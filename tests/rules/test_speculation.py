@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sim.metrics import metric_rows
 from sim.spec import Speculation
 from sim.speculation import draws
 from tests.rules.world import Ask, Story, fixed, in_both_profiles, prompt, replay
@@ -410,3 +411,40 @@ def test_8_5_acceptance_is_counted_before_an_output_clips_it_and_without_prefill
         **{f"accepted_{n}": [int(n == 2)] for n in range(6)},
     }
     assert got.column("n_rounds") == [1, 1]
+
+
+def figures(got: Story) -> dict[tuple[str, str], float | None]:
+    """Figures of scope `run`, by metric and stat."""
+    tables = got.replayed.tables
+    rows = metric_rows(
+        tables["requests"], got.replayed.outcome, None, got.replayed.spec, acceptance=tables["acceptance"]
+    )
+    return {(metric, stat): value for scope, metric, stat, value, _, _ in rows if scope == "run"}
+
+
+def test_8_5_mean_accept_length(engine):
+    """Native drafts, 3 accepted then none by turns, 9 tokens out: 1, then 4, 1 and 3 of the last 4."""
+    script = ((3, 0),)
+    got = replay(engine, {"A": Ask(4, 9)}, speculation=drafts(1, 1, 1, scripted=script), **VLLM)
+    assert bursts(got) == [{"A": 1}, {"A": 4}, {"A": 1}, {"A": 3}]
+    found = figures(got)
+    assert found["decode_forwards", "total"] == 3
+    assert (found["drafts", "verified"], found["drafts", "accepted"]) == (9, 6)
+    assert found["accept_length", "mean"] == 3.0
+    assert [found["acceptance", f"position_{n}"] for n in (1, 2, 3)] == [2 / 3] * 3
+    assert ("acceptance", "position_4") not in found
+
+
+def test_8_5_without_rounds_there_is_no_mean(engine):
+    assert figures(replay(engine, {"A": Ask(4, 1)}, speculation=drafts(1), **VLLM))["accept_length", "mean"] is None
+    assert ("accept_length", "mean") not in figures(replay(engine, {"A": Ask(4, 1)}, **VLLM))
+
+
+def test_12_1_latencies_count_the_zeros_inside_a_burst(engine):
+    """2 ms, then 3 + 3 + 1 tokens 1 ms apart: gaps 0 0 1 0 0 1."""
+    got = replay(engine, {"A": Ask(8, 7)}, timing=fixed(1, 1), speculation=drafts(1, 1), **PARITY)
+    found = figures(got)
+    assert (found["ttft", "mean"], found["ttst", "mean"]) == (2.0, 0.0)
+    assert (found["itl", "mean"], found["itl", "max"], found["itl", "median"]) == (2 / 6, 1.0, 0.0)
+    assert found["tpot", "mean"] == 2 / 6
+    assert found["output_token_throughput_per_user", "mean"] == 1000.0  # of gaps that are not zero
