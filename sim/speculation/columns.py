@@ -106,7 +106,6 @@ class Drafting(NamedTuple):
     cut: int  # blocks that a prefix hit gives up
     batch: int  # most running requests with drafts
     trigger: int  # of 2**53: how often the drafter proposes anything
-    evicts: int  # capacity policy max_utilization
     longest: int  # max_model_len, or beyond any length
     burst_rows: int  # rows of `bursts` that one worker may write between two looks at the log
     thresholds: np.ndarray  # int64 (K,), of 2**53

@@ -43,7 +43,6 @@ def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int, longest: 
         cut=int(spec.gives_up_a_block),
         batch=_NO_LIMIT if speculation.max_batch is None else speculation.max_batch,
         trigger=trigger,
-        evicts=int(spec.capacity_policy == "max_utilization"),
         longest=spec.max_model_len if spec.native_drafts and spec.max_model_len is not None else _NO_LIMIT,
         burst_rows=burst_rows,
         thresholds=np.array(speculation.thresholds, np.int64),
