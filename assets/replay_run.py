@@ -88,7 +88,7 @@ def run_replay(
     # Loading machine code takes a good part of a second: not before the trace is known to be good.
     from sim.engine import load_kernels, replay
 
-    load_kernels()
+    load_kernels(drafting=inputs.spec.speculation is not None)
     loaded = time.perf_counter()
     run = run_facts(config, inputs, name=name)
     # Whatever ends the block before the commit, Ctrl-C and a cancelled Dagster step included, leaves nothing behind.
