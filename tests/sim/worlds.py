@@ -217,7 +217,10 @@ def _woven(rng: random.Random, made: World) -> World:
 
 
 def _drafting(rng: random.Random, made: World) -> World:
-    """In every third world speculative decoding, certain and uncertain, scripted, switched off above a batch."""
+    """In every third world speculative decoding, certain and uncertain, scripted, switched off above a batch. And the
+    other capacity policy of TensorRT-LLM."""
+    if made.spec.profile == "trtllm" and rng.random() < 0.4:
+        made = World(replace(made.spec, capacity_policy="max_utilization"), made.load)
     if rng.random() >= 0.33:
         return made
     drafts, kind = rng.randint(1, 5), rng.choice(["ngram", "mtp", "mtp", "eagle"])
