@@ -59,7 +59,7 @@ def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int, longest: 
         sums=np.zeros((spec.ranks, 2, D.W_WIDTH), np.int64),
         ranks=np.zeros((spec.ranks, D.K_WIDTH), np.int64),
         counts=np.zeros(1, np.int64),
-        bursts=np.empty((len(logged("bursts", drafting=True)), rows + burst_rows), np.int64),
+        bursts=np.empty((len(logged("bursts", drafting=True)), rows // 4 + burst_rows), np.int64),
     )
 
 
