@@ -158,7 +158,8 @@ def test_max_utilization_with_bursts(engine):
 def test_nothing_is_ever_thrown_out_without_it(engine, seed):
     """guaranteed_no_evict holds in worlds where max_utilization would throw out, drafts or none."""
     rng = random.Random(seed)
-    asks = {f"r{i}": Ask(rng.randint(1, 20), rng.randint(1, 20), at=rng.randint(0, 9)) for i in range(12)}
+    times = sorted(rng.randint(0, 9) for _ in range(12))
+    asks = {f"r{i}": Ask(rng.randint(1, 20), rng.randint(1, 20), at=at) for i, at in enumerate(times)}
     speculation = rng.choice([None, Speculation("mtp", 3, (0.9, 0.5, 0.3), seed)])
     spec = {"blocks": 12, "max_batched_tokens": 24, "speculation": speculation}
     assert sum(replay(engine, asks, **spec, **TRTLLM).column("n_preempted")) == 0
