@@ -73,6 +73,8 @@ def _requests(names: tuple[str, ...], replayed: Replayed) -> dict[str, dict[str,
     admissions = replayed.tables["admissions"]
     first = admissions["admission_no"] == 0
     passes = dict(zip(admissions["request"][first].tolist(), admissions["pass_no"][first].tolist(), strict=True))
+    # The recorded count is over passes: a preemption after the last one is in none.
+    victims = [victim for pass_ in rebuild.passes(replayed.tables) for victim in pass_.preempted]
     listed = {}
     for r, name in enumerate(names):
         row = {column: int(values[r]) for column, values in table.items()}
@@ -87,7 +89,7 @@ def _requests(names: tuple[str, ...], replayed: Replayed) -> dict[str, dict[str,
             "first_token_ms": _ms(row["first_token_ns"]),
             "last_token_ms": _ms(row["last_token_ns"]),
             "tokens": row["output_tokens"],
-            "preemptions": row["n_preemptions"],
+            "preemptions": victims.count(r),
             "token_ms": [t / 1e6 for t in times[r]],
         }
     return listed
