@@ -112,10 +112,12 @@ def _chart(chart: Chart, x0: float, y0: float) -> list[str]:
         parts.append(f'<text x="{x0 - 5}" y="{py(value) + 4:.1f}" text-anchor="end">{value:,g}</text>')
     parts.append(f'<text x="{x0 + SIDE}" y="{y0 + SIDE + 30}" text-anchor="end">{escape(chart.x_label)}</text>')
     parts.append(f'<text x="{x0 - 44}" y="{y0 - 8}">{escape(chart.y_label)}</text>')
-    parts.append(f'<clipPath id="c{x0:.0f}-{y0:.0f}"><rect x="{x0}" y="{y0}" width="{SIDE}" height="{SIDE}"/></clipPath>')
+    parts.append(
+        f'<clipPath id="c{x0:.0f}-{y0:.0f}"><rect x="{x0}" y="{y0}" width="{SIDE}" height="{SIDE}"/></clipPath>'
+    )
     parts.append(f'<g clip-path="url(#c{x0:.0f}-{y0:.0f})">')
     for n, (factor, slope) in enumerate(chart.lines):
-        low, high = (10 ** edge for edge in x_axis)
+        low, high = (10**edge for edge in x_axis)
         dash = "" if n == 0 else ' stroke-dasharray="4 4"'
         ends = f"M{px(low):.1f} {py(factor * low**slope):.1f}L{px(high):.1f} {py(factor * high**slope):.1f}"
         parts.append(f'<path d="{ends}" stroke="{INK}" fill="none" opacity="0.7"{dash}/>')

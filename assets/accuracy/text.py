@@ -17,8 +17,8 @@ def report_text(report: Report, *, slices: Iterable[str] = _SLICES) -> str:
         f"{report.truth_set}: {report.n_rows:,} measured figures of {report.grain}s"
         + (f", {report.repeats:,} repeats not scored" if report.repeats else "")
         + (f", {report.provisional:,} priced provisionally" if report.provisional else ""),
-        "errors in %: MAPE [95 % of resamples of whole deployment groups], median APE, p90 APE, bias; balanced: mean of "
-        "the models' MAPEs",
+        "errors in %: MAPE [95 % of resamples of whole deployment groups], median APE, p90 APE, bias; balanced: mean "
+        "of the models' MAPEs; total: sum of predictions against sum of measurements",
     ]
     for name in slices:
         cells = [cell for cell in report.cells if cell.slice == name]
@@ -67,7 +67,8 @@ def _table(cells: Iterable[Cell]) -> list[str]:
 
 
 def _shapes(report: Report) -> list[str]:
-    lines = [f"  {'predictor':20} {'metric':6} {'half':9} {'rows':>6} {'KS':>6} {'shift %':>8} {'median %':>8} {'total %':>8}"]
+    head = f"  {'predictor':20} {'metric':6} {'half':9} {'rows':>6} {'KS':>6} {'shift %':>8}"
+    lines = [f"{head} {'median %':>8} {'total %':>8}"]
     for each in report.shapes:
         lines.append(
             f"  {each['predictor']:20} {each['metric']:6} {each['half']:9} {each['n_rows']:6,} {each['ks']:6.3f} "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -167,9 +166,7 @@ def errors(log: RequestLog, first_s: np.ndarray, last_s: np.ndarray, rows: np.nd
     for name, (told, truth, of) in pairs.items():
         told, truth = told[of & np.isfinite(told)], truth[of & np.isfinite(told)]
         off = np.abs(told / truth - 1)
-        found[name] = Errors(
-            float(told.sum() / truth.sum() - 1), float(np.median(off)), float(off.mean()), int(len(truth))
-        )
+        found[name] = Errors(float(told.sum() / truth.sum() - 1), float(np.median(off)), float(off.mean()), len(truth))
     return found
 
 
@@ -196,8 +193,9 @@ def _warnings(
         interval = named.get(constant.name)
         if interval is not None and not interval.identified:
             told.append(
-                f"{constant.name}: the log does not say what it is (95 % within a factor {1 + interval.half_width:.2g}): "
-                "its value is the prior's, or trades against another constant's; give it a prior you trust, or fix it"
+                f"{constant.name}: the log does not say what it is (95 % within a factor "
+                f"{1 + interval.half_width:.2g}): its value is the prior's, or trades against another constant's; give "
+                "it a prior you trust, or fix it"
             )
         if constant.free and not constant.low * 1.01 < values[i] < constant.high / 1.01:
             told.append(f"{constant.name} ended at a bound: something is missing from the model, not a value")

@@ -50,9 +50,11 @@ def read(path: Path, about: About) -> TruthSet:
             if amounts[tokens] and not amounts[requests]:
                 raise TruthError(f"{where}: {AMOUNTS[tokens]}={amounts[tokens]} without {AMOUNTS[requests]}")
         wall = row.get("wall_time")
-        timed = isinstance(wall, int | float) and not isinstance(wall, bool) and math.isfinite(wall) and wall > 0
+        timed = None
+        if isinstance(wall, int | float) and not isinstance(wall, bool) and math.isfinite(wall) and wall > 0:
+            timed = float(wall)
         key = (row.get("worker_id"), row.get("counter_id", f"line {line}"))
-        passes.setdefault(key, []).append((line, amounts, float(wall) if timed else None))
+        passes.setdefault(key, []).append((line, amounts, timed))
     rows: list[dict[str, Any]] = []
     aside: dict[str, int] = {}
     columns = {k: v for k, v in about.columns().items() if v is not None}
@@ -74,8 +76,7 @@ def read(path: Path, about: About) -> TruthSet:
                 clock="engine",
                 source=path.name,
                 source_line=line,
-                **amounts,
-                **columns,
+                **{**amounts, **columns},  # type: ignore[arg-type]
             )
         )
     return TruthSet(about.truth_set, rows, "fpm", set_aside=aside)

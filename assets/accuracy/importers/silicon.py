@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from assets.accuracy.importers.about import About
 from assets.accuracy.truth import DEPLOYMENT, TruthError, TruthSet, truth_row
@@ -69,7 +69,7 @@ def read(path: Path, about: About) -> TruthSet:
     repeats = _repeats(found)
     for line, run in enumerate(found, 1):
         figures = {name: run.get(field) for name, field in FIGURES.items()}
-        usable = {k: float(v) for k, v in figures.items() if v is not None and math.isfinite(v) and v > 0}
+        usable = {k: float(v) for k, v in figures.items() if _is_measured(v)}
         if not usable:
             unusable += 1
             continue
@@ -134,6 +134,10 @@ def _repeats(runs: list[dict[str, Any]]) -> dict[str, str]:
     return found
 
 
+def _is_measured(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and math.isfinite(value) and value > 0
+
+
 def _rounded(value: Any) -> float | None:
     return float(f"{value:.{DIGITS - 1}e}") if isinstance(value, int | float) and math.isfinite(value) else None
 
@@ -153,7 +157,7 @@ def _recorded(path: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             value = answer.get(fields[row["metric"]])
             if predictor == "reference_hybrid" and value is None:  # written only where the other mode refuses
                 value = answer.get(RECORDED["reference_silicon"][row["metric"]])
-            good = isinstance(value, int | float) and math.isfinite(value) and value > 0
+            told = float(value) if _is_measured(value) else None
             found.append(
                 {
                     "truth_set": row["truth_set"],
@@ -162,10 +166,10 @@ def _recorded(path: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     "metric": row["metric"],
                     "statistic": row["statistic"],
                     "truth": row["value"],
-                    "prediction": float(value) if good else None,
-                    "signed_error": float(value) / row["value"] - 1 if good else None,
+                    "prediction": told,
+                    "signed_error": None if told is None else told / row["value"] - 1,
                     "standing": "recorded",
-                    "reason": None if good else "refused_by_estimator",
+                    "reason": "refused_by_estimator" if told is None else None,
                     "provisional": False,
                     "extrapolated_share": None,
                     "evidence_json": None,

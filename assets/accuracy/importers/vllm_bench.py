@@ -73,8 +73,8 @@ def _requests(
     if len(set(sizes.values())) > 1:
         told = ", ".join(f"{name} {n}" for name, n in sizes.items())
         raise TruthError(f"{path}: lists of different lengths ({told}); save the result again with --save-detailed")
-    starts, errors = found.get("start_times"), found.get("errors") or [""] * sizes["ttfts"]
-    first = min(starts) if starts else None
+    starts: list[float] = found.get("start_times") or []
+    errors = found.get("errors") or [""] * sizes["ttfts"]
     rows: list[dict[str, Any]] = []
     failed = 0
     for i, (ttft, gaps) in enumerate(zip(found["ttfts"], found["itls"])):
@@ -96,8 +96,7 @@ def _requests(
             {k: v for k, v in figures.items() if v is not None and v > 0},
             prompt_tokens=int(found["input_lens"][i]),
             output_tokens=output,
-            arrival_ns=None if first is None else round((starts[i] - first) * 1e9),
+            arrival_ns=round((starts[i] - min(starts)) * 1e9) if starts else None,
             **columns,
         )
     return rows, {"failed_at_source": failed} if failed else {}
-
