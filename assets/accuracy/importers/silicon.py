@@ -74,8 +74,6 @@ def read(path: Path, about: About) -> TruthSet:
             unusable += 1
             continue
         labels = {name: run.get(field) for name, field in LABELS.items()}
-        ranks = max(run.get("attention_dp_size") or 1, 1)
-        clients = run.get("concurrency") or (run["batch_size"] * ranks if run.get("batch_size") else None)
         for metric, value in usable.items():
             rows.append(
                 truth_row(
@@ -90,12 +88,19 @@ def read(path: Path, about: About) -> TruthSet:
                     source=path.name,
                     source_line=line,
                     repeat_of=repeats.get(str(run["id"])),
-                    concurrency=clients,
+                    concurrency=_clients(run),
                     **{k: v or None for k, v in labels.items()},
                 )
             )
     aside = {"not_measured": unusable} if unusable else {}
     return TruthSet(about.truth_set, rows, "silicon", recorded=_recorded(path, rows), set_aside=aside)
+
+
+def _clients(run: dict[str, Any]) -> int | None:
+    """Clients of one engine: batch x ranks where the clients are not given, or are the sum over several engines."""
+    clients, batch = run.get("concurrency"), run.get("batch_size")
+    of_engine = batch * max(run.get("attention_dp_size") or 1, 1) if batch else None
+    return of_engine if of_engine and (not clients or of_engine < clients) else clients or None
 
 
 def _table(path: Path) -> list[dict[str, Any]]:

@@ -167,7 +167,7 @@ def silicon(folder: Path) -> Path:
         "model_family": "m", "measured_on": "2026-01-02", "origin": "dump_a",
     }  # fmt: skip
     rows = [
-        {**base, "id": "one", "silicon_ttft_ms": 100.0, "silicon_tpot_ms": 10.0, "concurrency": 8, "group": "g1"},
+        {**base, "id": "one", "silicon_ttft_ms": 100.0, "silicon_tpot_ms": 10.0, "concurrency": 32, "group": "g1"},
         {**base, "id": "two", "silicon_ttft_ms": 100.004, "silicon_tpot_ms": 10.0, "concurrency": 8, "group": "g1",
          "origin": "dump_b"},
         {**base, "id": "three", "silicon_ttft_ms": 250.0, "silicon_tpot_ms": 20.0, "concurrency": None, "group": "g2"},
@@ -189,7 +189,8 @@ def test_silicon_table_knows_repeats_and_brings_other_answers(tmp_path: Path) ->
     ttft = {r["row_id"]: r for r in found.rows if r["metric"] == "ttft"}
     assert set(ttft) == {"one", "two", "three"} and found.set_aside == {"not_measured": 1}
     assert {name: row["repeat_of"] for name, row in ttft.items()} == {"one": None, "two": "one", "three": None}
-    assert ttft["three"]["concurrency"] == 8  # batch x ranks, where the clients are not written
+    assert ttft["one"]["concurrency"] == 8  # batch x ranks: 32 clients were those of four engines
+    assert ttft["three"]["concurrency"] == 8
     assert (ttft["one"]["moe_tp"], ttft["one"]["statistic"]) == (None, "mean")
     told = {(r["predictor"], r["row_id"], r["metric"]): r for r in found.recorded}
     assert told["reference_silicon", "one", "ttft"]["signed_error"] == pytest.approx(0.2)
