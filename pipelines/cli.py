@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from pipelines.commands.accuracy import accuracy
 from pipelines.commands.anomalies import anomalies
 from pipelines.commands.baseline import baseline
 from pipelines.commands.bench import bench
+from pipelines.commands.calibrate import calibrate
 from pipelines.commands.demo import demo
 from pipelines.commands.diff import diff
 from pipelines.commands.evidence import evidence
@@ -50,3 +52,6 @@ for command in (diff, anomalies, baseline, evidence, matrix, report, timeline, b
 # Performance data.
 for command in (perf_list, perf_quality, perf_import, perf_diff, perf_register):
     perf.add_command(command)
+# Measurements.
+for command in (accuracy, calibrate):
+    main.add_command(command)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from assets.accuracy.loops import Priced
     from assets.calibration.host_model import LoopRows
     from assets.calibration.request_log import Prefixes
-    from sim.config import RunConfig
-    from sim.spec import EngineSpec, Timing
+    from sim.spec import EngineSpec
 
 HELD_OUT, IN_SAMPLE, UNCALIBRATED = "held_out", "in_sample", "uncalibrated"
 # Families whose measured runs mix settings that the source does not record.
@@ -200,12 +199,16 @@ def predict_requests(
     spec: EngineSpec,
     *,
     standing: str = UNCALIBRATED,
+    n_fitted: int = 0,
     earlier_s: float = 0.0,
     prefixes: Prefixes | None = None,
     snapshot: str | None = None,
-    evidence: Mapping[str, Any] | None = None,
 ) -> Prediction:
     """Replay a per-request log on a deployment.
+
+    Args:
+        standing: of the predictions.
+        n_fitted: so many requests, the first to arrive, took part in the fit: theirs are `in_sample`.
 
     Raises:
         TruthError: the log lacks what a replay needs.
@@ -236,9 +239,8 @@ def predict_requests(
             accuracy_row(
                 row,
                 value if good else None,
-                standing=standing,
+                standing=IN_SAMPLE if place[row["row_id"]] < n_fitted else standing,
                 reason=None if good else "rejected_in_replay",
-                evidence=evidence,
                 snapshot=snapshot,
             )
         )
@@ -265,11 +267,3 @@ def predict_passes(truth: TruthSet, spec: EngineSpec, *, snapshot: str | None = 
         if not value:
             rows[-1] |= {"prediction": None, "signed_error": None}
     return Prediction(rows, {})
-
-
-def spec_of(config: RunConfig, *, base: Path, timing: Timing | None = None) -> EngineSpec:
-    """The engine of a run configuration, with another timing if one is given."""
-    from dataclasses import replace
-
-    spec = config.engine_spec()
-    return spec if timing is None else replace(spec, timing=timing)

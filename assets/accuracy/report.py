@@ -31,6 +31,8 @@ SLICES: dict[str, tuple[str, ...]] = {
     "version": ("backend", "backend_version"),
     "backend × model × system × load": ("backend", "model_family", "system", "load"),
 }
+# Of a predictor's rows by how they were come by: fitted ones say nothing about what is foretold.
+STANDING = "standing"
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,20 @@ def _cells(about: Mapping[Any, Row], answers: Mapping[str, Mapping[Any, Row]], s
             for (metric, statistic, *label), keys in sorted(gathered.items(), key=lambda item: str(item[0])):
                 figures = _figures(keys, about, answers[predictor], seed, n)
                 cells.append(Cell(predictor, metric, statistic, name, dict(zip(columns, label)), figures))
+        cells += _by_standing(predictor, about, answers[predictor], seed, n)
     return cells
+
+
+def _by_standing(predictor: str, about: Mapping[Any, Row], found: Mapping[Any, Row], seed: int, n: int) -> list[Cell]:
+    gathered: dict[tuple[Any, ...], list[Any]] = {}
+    for key, row in found.items():
+        gathered.setdefault((key[1], key[2], row["standing"]), []).append(key)
+    if len({standing for _, _, standing in gathered}) < 2:
+        return []
+    return [
+        Cell(predictor, metric, statistic, STANDING, {STANDING: standing}, _figures(keys, about, found, seed, n))
+        for (metric, statistic, standing), keys in sorted(gathered.items())
+    ]
 
 
 def _common(about: Mapping[Any, Row], answers: Mapping[str, Mapping[Any, Row]], seed: int, n: int) -> list[Cell]:

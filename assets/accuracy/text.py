@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from assets.accuracy.report import OURS, Cell, Report
+from assets.accuracy.report import OURS, STANDING, Cell, Report
 from assets.accuracy.statistics import Figure
 from assets.accuracy.truth import PASS, REQUEST
 
-_SLICES = ("all", "backend", "rows both answer", "model", "system", "load", "version")
+_SLICES = ("all", STANDING, "backend", "rows both answer", "model", "system", "load", "version")
 
 
 def report_text(report: Report, *, slices: Iterable[str] = _SLICES) -> str:
@@ -22,7 +22,8 @@ def report_text(report: Report, *, slices: Iterable[str] = _SLICES) -> str:
     ]
     for name in slices:
         cells = [cell for cell in report.cells if cell.slice == name]
-        if cells:
+        # A slice of one part says what the whole has said.
+        if cells and (name == "all" or len({str(cell.label) for cell in cells}) > 1 or "rows_of" in cells[0].label):
             lines += ["", name, *_table(cells)]
     if report.grain == REQUEST:
         lines += ["", "distributions", *_shapes(report)]
@@ -90,14 +91,16 @@ def _passes(report: Report) -> list[str]:
 def _worst(report: Report) -> list[str]:
     lines = []
     for row in report.worst:
-        about = f"{row['backend']} {row['backend_version'] or ''} {row['model']} {row['system']} TP{row['tp']}"
-        load = f"{row['prompt_tokens']}/{row['output_tokens']} C{row['concurrency']}"
+        names = ("backend", "backend_version", "model", "system")
+        about = " ".join(str(row[name]) for name in names if row[name])
+        load = f"{row['prompt_tokens']}/{row['output_tokens']} tokens"
+        load += "".join(f", {text} {row[name]}" for name, text in (("tp", "TP"), ("concurrency", "C")) if row[name])
         beyond = row["extrapolated_share"]
         told = "" if beyond is None else f", {100 * beyond:.0f} % of pass time outside the data"
         others = "".join(f", {name} {value:,.4g}" for name, value in row["others"].items() if value is not None)
         lines.append(
             f"  {row['metric']:5} {percent(row['signed_error'], sign=True):>8} %  measured {row['truth']:,.4g} "
-            f"predicted {row['prediction']:,.4g}{others}{told}  {about} {load}"
+            f"predicted {row['prediction']:,.4g}{others}{told}  {row['row_id']}  {about} {load}"
         )
     return lines
 

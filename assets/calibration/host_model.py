@@ -188,3 +188,19 @@ def fit(rows: LoopRows, names: Sequence[str], *, fixed: Mapping[str, float] | No
     scale = np.maximum(np.abs(start), 0.05 * (high - low))
     best = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=LOSS_SCALE, x_scale=scale)
     return found | dict(zip(names, best.x.tolist()))
+
+
+def resampled(
+    rows: LoopRows, names: Sequence[str], *, times: int = 60, seed: int = 1, level: float = 0.95
+) -> dict[str, tuple[float, float]]:
+    """Intervals of fitted constants from fits to deployment groups drawn with replacement."""
+    rng = np.random.default_rng(seed)
+    groups, codes = np.unique(rows.group.astype(str), return_inverse=True)
+    members = [np.flatnonzero(codes == g) for g in range(len(groups))]
+    found = []
+    for _ in range(times):
+        drawn = rng.integers(0, len(groups), len(groups))
+        fitted = fit(rows.take(np.concatenate([members[g] for g in drawn])), names)
+        found.append([fitted[name] for name in names])
+    ends = np.quantile(np.array(found).reshape(times, len(names)), [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return {name: (float(ends[0, i]), float(ends[1, i])) for i, name in enumerate(names)}
