@@ -132,7 +132,8 @@ def _tuned(spec: EngineSpec, snapshot: Snapshot | None) -> tuple[EngineSpec, flo
         raise TruthError(
             f"the snapshot holds constants of {snapshot.kind or 'no model'}; requests need a pass_cost one"
         )
-    timing = PassCostTiming(*(snapshot.host_constants[name] for name in NAMES))
+    constants: dict[str, Any] = {name: snapshot.host_constants[name] for name in NAMES}
+    timing = PassCostTiming(**constants)
     return replace(spec, timing=timing), float(snapshot.provenance.get("earlier_s", 0.0)), HELD_OUT
 
 
