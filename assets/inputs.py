@@ -13,6 +13,7 @@ import numpy as np
 
 from assets import synthetic
 from assets.ingest import Quarantine, Trace, TraceError, read_trace
+from assets.pricing import Pricing, price_deployment
 from sim.config import RunConfig
 from sim.config import traffic as kinds
 from sim.inputs import Workload
@@ -36,6 +37,7 @@ class Inputs:
         provenance: source, digest, counts and lineage, ready for JSON. `digest` identifies the traffic's content.
         warnings: what is allowed and yet probably not meant.
         trace: the trace as read, before load and stop; None for made-up traffic.
+        pricing: where the prices of passes and the size of the KV pool come from.
     """
 
     spec: EngineSpec
@@ -49,6 +51,7 @@ class Inputs:
     provenance: dict[str, Any]
     warnings: tuple[str, ...]
     trace: Trace | None
+    pricing: Pricing | None = None
 
 
 def prepare(config: RunConfig, *, base: Path, progress: Progress | None = None) -> Inputs:
@@ -62,13 +65,14 @@ def prepare(config: RunConfig, *, base: Path, progress: Progress | None = None) 
     Raises:
         TraceError: the trace cannot be used, or not with this configuration.
     """
-    spec = config.engine_spec()
+    pricing = price_deployment(config, base=base)
+    spec = pricing.spec
     if isinstance(config.traffic.source, kinds.Trace):
         inputs = _from_trace(config, config.traffic.source, spec, base, progress)
     else:
         inputs = _made_up(config, config.traffic.source, spec)
     _insist_that_prompts_fit(inputs)
-    return inputs
+    return replace(inputs, pricing=pricing, warnings=inputs.warnings + pricing.warnings)
 
 
 def _from_trace(

@@ -55,7 +55,7 @@ class Collector:
     ) -> None:
         self.spec, self.load, self.config, self.state, self.sink = spec, load, config, state, sink
         self.drafting = drafting
-        self.evidence = EvidenceCounter(spec.timing)
+        self.evidence = EvidenceCounter(spec.timing, spec.profile)
         # Gaps of requests that do not complete are taken out again at the end.
         self.keep_spans = spec.stop_ns is not None or load.warmup > 0 or _may_break_off(spec, load)
         self.clock = PassClock(spec.ranks, len(load), keep_spans=self.keep_spans)

@@ -26,6 +26,7 @@ from sim.spec import EngineSpec, FlatTiming
 from sim.speculation.setup import drafting_of
 from sim.state import State
 from sim.timing.compiled import compile_timing
+from sim.timing.count import load as load_counter
 from sim.timing.plain import CLOCK_END_NS, PlainPricer, Work
 
 PATIENCE = 200_000  # passes between two looks at the progress bar and at Ctrl-C
@@ -71,6 +72,7 @@ def replay(
         n_requests=len(workload),
         peak_active_blocks=int(state.g[S.PEAK_ACTIVE]),
         latencies=gaps,
+        lookups=collector.evidence.lookups(),
     )
     if progress is not None:
         progress(len(workload), len(workload))
@@ -89,6 +91,7 @@ def load_kernels() -> None:
     if _loaded:
         return
     _loaded = True
+    load_counter()
     one, ids = np.ones(1, np.int64), np.zeros(1, np.int64)
     tiny = Workload(ids, one, one, hash_offsets=np.array([0, 1]), hash_ids=ids)
     replay(EngineSpec(timing=FlatTiming(1.0), blocks=1, max_num_seqs=1, stop_ns=0), tiny, MemorySink())

@@ -1037,7 +1037,7 @@ def finish(spec: EngineSpec, out: Tables, requests: list[Request], sink: Sink, n
     for name, columns in TABLES.items():
         data = np.array(out.rows[name], np.int64).reshape(-1, len(columns))
         tables[name] = {column: np.ascontiguousarray(data[:, i]) for i, column in enumerate(columns)}
-    counter = EvidenceCounter(spec.timing)
+    counter = EvidenceCounter(spec.timing, spec.profile, compiled=False)
     counter.add(tables["passes"])
     tables["evidence"] = counter.columns()
     gaps: list[tuple[int, int]] = []
@@ -1055,4 +1055,5 @@ def finish(spec: EngineSpec, out: Tables, requests: list[Request], sink: Sink, n
         n_requests=len(requests),
         peak_active_blocks=int(passes["active_blocks"].max(initial=0)),
         latencies={"gap_ns": data[:, 0], "gap_weight": np.ones(len(data), np.int64), "gap_end_ns": data[:, 1]},
+        lookups=counter.lookups(),
     )

@@ -23,6 +23,12 @@ REASON_NAMES = ("", "prompt_reaches_max_model_len", "exceeds_kv_pool", "lookahea
 KIND_NEW, KIND_RESUMED, KIND_RUNNING = 0, 1, 2
 KIND_NAMES = ("new", "resumed", "running")
 
+# Codes of evidence.role, evidence.phase and evidence.source. Parts of a mixed pass are phases of their own where the
+# timing model prices it as one.
+ROLE_NAMES = ("aggregated", "prefill", "decode")
+PHASE_NAMES = ("prefill", "decode", "mixed_prefill", "mixed_decode")
+SOURCE_NAMES = ("", "measured", "interpolated", "extrapolated")
+
 REQUESTS = (
     "request",  # index into the workload
     "worker",
@@ -151,9 +157,12 @@ ACCEPTANCE = (  # request that verified drafts; rounds in passes that also compu
     "accepted_5",
 )
 EVIDENCE = (
-    "phase",  # 0 prefill, 1 decode
+    "role",  # of the workers; all are aggregated
+    "phase",  # code of PHASE_NAMES
     "cell",
     "extrapolated",  # 0/1
+    "source",  # code of SOURCE_NAMES; 0 for models that are no table of a measured deployment
+    "correction_bin",  # of the tuned snapshot's store for this kind of pass, -1 none applied
     "n_lookups",
     "total_ns",  # after speed-ups and rounding
     "first_pass",  # global order is by (worker, dp_rank, pass_no); this is the rank pass of the first lookup
@@ -161,7 +170,10 @@ EVIDENCE = (
     "max_x",
     "min_y",
     "max_y",
+    "max_millioctaves",  # farthest lookup from the measured data, thousandths of an octave; 0 inside
 )
+# Coordinates of the first lookup of each row of `evidence`: the work of its pass. Beside the tables, not in them.
+FIRST_LOOKUP = ("n_prefill", "prefill_tokens", "prefill_kv_tokens", "n_decode", "decode_kv_tokens")
 
 TABLES = {
     "requests": REQUESTS,
@@ -213,6 +225,7 @@ class Outcome:
         engine_ms: host time spent between requests in memory and results in memory, without what the sink did with
             them; not part of any result digest.
         latencies: derived columns needed for metrics without reading the tables back (see `sim.metrics`).
+        lookups: the evidence table and, for array timings, the work of the first lookup of each row (FIRST_LOOKUP).
     """
 
     end_ns: int
@@ -221,3 +234,4 @@ class Outcome:
     n_requests: int
     peak_active_blocks: int
     latencies: dict[str, np.ndarray] = field(default_factory=dict)
+    lookups: dict[str, np.ndarray] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from sim.speculation.draws import BITS
+from sim.timing.tables import ArrayTiming
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class PassCostTiming:
     kind: Literal["pass_cost"] = "pass_cost"
 
 
-Timing = FixedTiming | PolynomialTiming | FlatTiming | TableTiming | PassCostTiming
+Timing = FixedTiming | PolynomialTiming | FlatTiming | TableTiming | PassCostTiming | ArrayTiming
 
 
 @dataclass(frozen=True, slots=True)

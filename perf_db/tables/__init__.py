@@ -74,7 +74,7 @@ __all__ = [
 RESULT_TABLES: dict[str, Table] = {
     t.name: t
     for t in (
-        *(REQUESTS, SPANS, BURSTS, PASSES, EVIDENCE, PRESSURE, QUARANTINE),
+        *(REQUESTS, SPANS, BURSTS, PASSES, EVIDENCE, CELL_OPS, PRESSURE, QUARANTINE),
         *(ADMISSIONS, CHUNKS, ACCEPTANCE, METRICS),
     )
 }
@@ -90,7 +90,7 @@ PERFORMANCE_TABLES: dict[str, Table] = {t.name: t for t in (PERF_TABLES, PERF_AN
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
-        RUNS, *RESULT_TABLES.values(), CELL_OPS, FILES, *NOTE_TABLES.values(), TRACES, *PERFORMANCE_TABLES.values()
+        RUNS, *RESULT_TABLES.values(), FILES, *NOTE_TABLES.values(), TRACES, *PERFORMANCE_TABLES.values()
     )
 }  # fmt: skip
 

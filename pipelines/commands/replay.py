@@ -61,7 +61,7 @@ def replay(
         report = run_replay(
             settings, open_store(folder), base=config.parent, name=config.stem, reading=reading, progress=progress
         )
-    for warning in report.inputs.warnings:
+    for warning in report.warnings:
         if warning not in settings.warnings:
             click.echo(f"warning: {warning}", err=True)
     if as_json:

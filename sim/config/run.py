@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from sim.config.base import Limit, Section, Seed, only
-from sim.config.engine import Engine
+from sim.config.engine import DEFAULT_BLOCKS, Engine
+from sim.config.timing import DefaultTiming
 from sim.config.traffic import Trace, Traffic
 from sim.models import max_context_tokens
-from sim.spec import EngineSpec
+from sim.spec import EngineSpec, Timing
 
 # Settings of an estimator that is not asked when the timing is given.
 ESTIMATOR = ("estimation_mode", "fallback_policy", "database_mode", "enable_shared_layer", "strict_provenance")
@@ -111,17 +112,35 @@ class RunConfig(Section):
             found.append("async_scheduling with attention_data above 1 has never been compared with a real engine")
         return tuple(found)
 
-    def engine_spec(self) -> EngineSpec:
-        """What the engine needs to know."""
+    @property
+    def estimation_mode(self) -> str | None:
+        """Which estimator prices passes; None where the timing is given."""
+        timing = self.engine.workers.aggregated.timing
+        if not isinstance(timing, DefaultTiming):
+            return None
+        return self.engine.estimation_mode or timing.forward_model or "auto"
+
+    @property
+    def given_blocks(self) -> int | None:
+        """Usable KV blocks per rank where the configuration says so; None: they follow from memory."""
+        return self.engine.workers.aggregated.kv_cache.capacity.blocks
+
+    def engine_spec(self, *, timing: Timing | None = None, blocks: int | None = None) -> EngineSpec:
+        """What the engine needs to know.
+
+        Args:
+            timing: prices made from performance data, for `timing.type: default`.
+            blocks: usable KV blocks per rank where they follow from memory.
+        """
         worker = self.engine.workers.aggregated
         scheduler, cap = worker.scheduler, self.traffic.stop.max_virtual_time_seconds
         return EngineSpec(
             profile=self.profile,
-            timing=worker.timing.spec(),
+            timing=worker.timing.spec() if timing is None else timing,
             workers=worker.parallelism.replicas,
             dp=worker.parallelism.attention_data,
             block_tokens=worker.kv_cache.block_size,
-            blocks=worker.kv_cache.capacity.blocks,
+            blocks=blocks or worker.kv_cache.capacity.blocks or DEFAULT_BLOCKS,
             max_num_seqs=scheduler.max_sequences,
             max_batched_tokens=scheduler.max_batched_tokens,
             max_model_len=self.max_model_len,
@@ -155,6 +174,10 @@ class RunConfig(Section):
         values["traffic"].pop("zero_output")
         for name in ("context_length", *ESTIMATOR):
             values["engine"].pop(name)
+        if isinstance(worker.timing, DefaultTiming):
+            values["engine"]["estimation_mode"] = self.estimation_mode
+        if not any(values["engine"]["precision"].values()):
+            values["engine"].pop("precision")
         source = values["traffic"]["source"]
         if isinstance(self.traffic.source, Trace):
             source.pop("path")

@@ -22,7 +22,7 @@ KEYS = {
     "chunks": ("request", "pass_no"),
     "pressure": ("worker", "dp_rank"),
     "acceptance": ("request",),
-    "evidence": ("phase", "cell", "extrapolated"),
+    "evidence": ("role", "phase", "cell", "extrapolated", "source", "correction_bin"),
 }
 # The first difference is the most telling one when tables are compared in this order.
 ORDER = ("passes", "pressure", "admissions", "chunks", "spans", "bursts", "requests", "acceptance", "evidence")

@@ -190,7 +190,6 @@ def test_null_capacity_is_an_error_and_no_capacity_is_the_default() -> None:
             {"type": "fixed", "blocks": 5, "memory_fraction": 0.9},
             "capacity.memory_fraction=0.9: type: fixed takes blocks",
         ),
-        ({"type": "default", "memory_fraction": 0.9}, "use type: fixed with blocks"),
     ],
 )
 def test_capacity(capacity: dict[str, Any], said: str) -> None:
