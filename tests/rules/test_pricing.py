@@ -212,5 +212,5 @@ def test_7_d_a_mixed_pass_takes_the_mixed_factor_on_both_parts(engine, profile, 
 def test_a_pass_outside_a_whole_forward_table_is_an_error_that_says_what_it_holds(engine, tmp_path):
     from sim.errors import TimingError
 
-    with pytest.raises(TimingError, match="does not cover a pass of 1 prefill request.s. with 20 new"):
+    with pytest.raises(TimingError, match=r"does not cover a pass of 1 prefill request.s. with 20 new"):
         replay(engine, {"A": Ask(20, 1)}, timing=whole_forward(tmp_path, SEVEN_A))
