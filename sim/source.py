@@ -66,9 +66,9 @@ def request_ended(cfg, inp, st, r, now):
     """A request ended: who waits for that may become due; the last one of a session frees its slot (2.2)."""
     if cfg.sessions:
         _happened(cfg, inp, st, r, now, 0)
-        first = inp.opener[r]
-        st.left[first] -= 1
-        if st.left[first] > 0:
+        first = inp.member[r, S.M_OPENER]
+        st.pending[first, S.P_LEFT] -= 1
+        if st.pending[first, S.P_LEFT] > 0:
             return
     st.g[S.IN_FLIGHT] -= 1
 
@@ -76,16 +76,17 @@ def request_ended(cfg, inp, st, r, now):
 @kernel
 def _happened(cfg, inp, st, r, now, dispatch):
     """Request r arrived (`dispatch`) or ended: who waited for nothing but that becomes due after its delay (2.5)."""
-    for wait in range(inp.follow_at[r], inp.follow_at[r + 1]):
-        if inp.follow_on_dispatch[wait] != dispatch:
+    follow, pending = inp.follow, st.pending
+    for wait in range(inp.member[r, S.M_FOLLOW], inp.member[r + 1, S.M_FOLLOW]):
+        if follow[wait, S.F_ON_DISPATCH] != dispatch:
             continue
-        follower = inp.follow_who[wait]
-        st.ready[follower] = max(st.ready[follower], now + inp.follow_delay[wait])
-        st.waits[follower] -= 1
-        if st.waits[follower] == 0:
-            opener, ready = inp.opener[follower], st.ready[follower]
-            if cfg.floors:
-                ready = max(ready, st.t[opener, S.ARRIVAL] + inp.not_before[follower])
+        follower = follow[wait, S.F_WHO]
+        pending[follower, S.P_READY] = max(pending[follower, S.P_READY], now + follow[wait, S.F_DELAY])
+        pending[follower, S.P_WAITS] -= 1
+        if pending[follower, S.P_WAITS] == 0:
+            opener = inp.member[follower, S.M_OPENER]
+            earliest = st.t[opener, S.ARRIVAL] + inp.member[follower, S.M_NOT_BEFORE]
+            ready = max(pending[follower, S.P_READY], earliest)
             # Equal times: the session that began earlier in the source goes first.
             heap_push(st.turns, st.g[S.N_TURNS], ready, opener << 32 | follower)
             st.g[S.N_TURNS] += 1

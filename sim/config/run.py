@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from sim.config.base import Limit, Section, Seed, only
 from sim.config.engine import DEFAULT_BLOCKS, Engine
@@ -47,10 +48,17 @@ class Evaluation(Section):
     sla: Sla | None = None
 
 
+def _run_name(name: str) -> str:
+    # Commands take "last" for the latest run, so that a run of this name could not be asked for.
+    if name == "last":
+        raise PydanticCustomError("taken", "{text}", {"text": "means the latest run in commands; choose another name"})
+    return name
+
+
 class RunConfig(Section):
     """One run: traffic, deployment and what to record. Made by `sim.config.load_run_config` only."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"), AfterValidator(_run_name)] | None = None
     profile: Literal["vllm", "parity", "trtllm"] = "vllm"
     seed: Seed = 42
     output: Annotated[str, Field(min_length=1)] | None = None
