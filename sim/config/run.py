@@ -168,7 +168,8 @@ class RunConfig(Section):
     def canonical(self) -> dict[str, Any]:
         """What identifies the run, defaults filled in, ready for JSON and a digest.
 
-        Left out: the name and the output folder, which change nothing, and file paths, since bytes identify a file.
+        Left out: the name and the output folder, which change nothing, file paths, since bytes identify a file, and
+        what is said about bad rows.
         Different spellings of one thing (`session.turns`, `context_length: max`, 1 for 1.0) come out equal.
         """
         values = self.model_dump(exclude={"name", "output", "router", "planner", "optimization", "optimizer"})
@@ -188,8 +189,8 @@ class RunConfig(Section):
             values["engine"].pop("precision")
         source = values["traffic"]["source"]
         if isinstance(self.traffic.source, Trace):
-            source.pop("path")
-            source.pop("paths")
+            for name in ("path", "paths", "quarantine"):
+                source.pop(name)
             for step in source["shape"]:
                 step.pop("path", None)
             if not source["shape"]:
