@@ -6,10 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from perf_db.gpu.deployment import resolve
 from perf_db.gpu.errors import PerfDataError
+from perf_db.gpu.memory import capacity
 from perf_db.gpu.oplevel import EXTRAPOLATED, INTERPOLATED, MEASURED, OpLevel
 from perf_db.gpu.ops.attention import spread
-from tests.perf_db.gpu.measured import rows_of
+from tests.perf_db.gpu.measured import extra_root, rows_of
 from tests.perf_db.gpu.tiny import (
     REDUCE_MS,
     context_ms,
@@ -228,3 +230,61 @@ def test_as_many_kv_heads_as_heads_are_stored_under_none(tmp_path):
     root = write_tiny(tmp_path, context_attention=rows)
     refused = OpLevel(deployed(root), root, clean=False).refusal("context")
     assert refused is not None and refused.reason == "missing_shape"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        ("Qwen/Qwen3-32B", {"system": "b200_sxm", "tp": 4, "gemm": "fp8"}),
+        ("Qwen/Qwen3-30B-A3B", {"system": "h200_sxm", "tp": 2}),
+        ("deepseek-ai/DeepSeek-V3.2", {"system": "b200_sxm", "dp": 8}),
+    ],
+)
+def test_cleaned_tables_make_more_work_cost_no_less(model, named):
+    root = extra_root()
+    level = OpLevel(resolve(root, model, backend="vllm", **named), root, clean=True)
+    tokens = np.arange(1, 9217)
+    for phase in level.phases:
+        assert (np.diff(level.shared(phase, tokens)) >= 0).all()
+    batch, kv = 2 ** np.arange(9)[:, None], np.unique(np.round(2 ** np.linspace(0, 17, 60)).astype(int))[None, :]
+    ms, known = level.generation_attention(batch, kv), level.coverage("generation", batch, kv).kind < EXTRAPOLATED
+    assert np.isfinite(ms).all() and (ms > 0).all()
+    # Beyond the measured points the nearest ones decide, and they may differ from knot to knot.
+    assert (np.diff(ms, axis=0)[known[1:] & known[:-1]] >= -1e-12).all()
+    assert (np.diff(ms, axis=1)[known[:, 1:] & known[:, :-1]] >= -1e-12).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "backend", "named"),
+    [
+        ("openai/gpt-oss-120b", "vllm", {"tp": 2}),
+        ("deepseek-ai/DeepSeek-R1", "vllm", {"tp": 8}),  # a measured module
+        ("deepseek-ai/DeepSeek-R1", "sglang", {"tp": 8}),  # put together from kernel and products
+        ("moonshotai/Kimi-K2.5", "vllm", {"tp": 8}),
+        ("zai-org/GLM-5-FP8", "vllm", {"dp": 8}),
+        ("MiniMaxAI/MiniMax-M3", "vllm", {"tp": 8}),
+        ("MiniMaxAI/MiniMax-M2.5", "sglang", {"tp": 4}),
+        ("Qwen/Qwen3.5-35B-A3B", "vllm", {"tp": 2}),
+        ("Qwen/Qwen3.5-27B", "sglang", {"tp": 2}),
+        ("Qwen/Qwen3-32B-FP8-Static-PerTensor", "vllm", {"tp": 2}),
+        ("meta-llama/Meta-Llama-3.1-70B", "trtllm", {"tp": 4}),
+    ],
+)
+def test_every_architecture_is_priced(model, backend, named):
+    root = extra_root()
+    level = OpLevel(resolve(root, model, "h200_sxm", backend, **named), root, clean=False)
+    assert level.phases == ("context", "generation")
+    prefill = level.prefill(np.array([1, 2, 8]), np.array([64, 1000, 3000]), np.array([0, 500, 0]))
+    decode = level.decode(np.array([1, 32, 200]), np.array([100, 3000, 50_000]))
+    assert (prefill > 0).all() and (np.diff(prefill) > 0).all() and (np.diff(decode) > 0).all()
+    for phase, at in (("context", (2, 300, 100)), ("generation", (7, 500))):
+        lines = level.breakdown(phase, *at)
+        whole = level.prefill(*at) if phase == "context" else level.decode(*at)
+        assert sum(line.ms for line in lines) == pytest.approx(float(whole), rel=1e-9)
+        shares: dict[str, float] = {}
+        for row in level.lineage(phase, *at):
+            shares[row.op] = shares.get(row.op, 0.0) + row.share
+        assert all(share == pytest.approx(1.0) for share in shares.values())
+    assert capacity(level.deployment, root, max_batched_tokens=8192).blocks > 0
