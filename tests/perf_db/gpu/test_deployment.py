@@ -10,7 +10,7 @@ from perf_db.gpu.deployment import resolve
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.models import load_model
 from perf_db.gpu.source import open_root
-from tests.perf_db.gpu.tiny import CONFIG, MODEL, deployed, write_tiny
+from tests.perf_db.gpu.tiny import CONFIG, MODEL, deployed, tables, write_tiny
 
 
 @pytest.fixture
@@ -42,6 +42,17 @@ def test_experts_are_split_over_the_same_ranks(root):
         for d in [resolve(root, "tiny/experts", "h200_sxm", "vllm", **named)]
     ]
     assert split == [(2, 1), (1, 4), (1, 4), (2, 2)]
+
+
+def test_a_version_may_be_named_by_its_place(tmp_path):
+    files = tables()
+    (path,) = [p for p in files if p.endswith("/gemm_perf.parquet")]
+    root = write_tiny(tmp_path)
+    later = root.data / path.replace("0.24.0", "0.26.0")
+    later.parent.mkdir(parents=True)
+    files[path].write_parquet(later)
+    (root.systems / "query_versions.yaml").write_text("defaults: {vllm: {current: 0.24.0}}")
+    assert [deployed(root, version=v).version for v in (None, "current", "next")] == ["0.24.0", "0.24.0", "0.26.0"]
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,17 @@ def test_a_mixed_pass_is_one_forward_over_all_tokens(level):
     uneven = level.shared("context", 124) + level.logits("context", 1)
     uneven = uneven + level.context_attention(3, 60, 30) + level.generation_attention(3, 400)
     assert level.mixed(2, 121, 61, 3, 1202) == uneven
+    with pytest.raises(ValueError, match="prefill tokens without prefill requests: 5"):
+        level.mixed(0, 5, 0, 3, 1200)
+    with pytest.raises(ValueError, match="decode tokens without decode requests: 7"):
+        level.mixed(1, 5, 0, 0, 7)
+
+
+def test_a_mixed_pass_verifies_draft_tokens(root):
+    level = OpLevel(deployed(root, nextn=2), root, clean=False)
+    expected = level.shared("context", 120 + 9) + level.logits("context", 1)
+    expected = expected + level.context_attention(2, 60, 30) + level.generation_attention(9, 400)
+    assert level.mixed(2, 120, 60, 3, 1200) == expected
 
 
 def test_the_planner_form_averages_the_chunks_of_a_prompt(level):
