@@ -81,8 +81,8 @@ def resolve(
 ) -> Deployment:
     """A deployment with everything that was left open filled in, and every name checked.
 
-    `version` may be `current`, or `next`: the newest one that has tables. Defaults: the current version of the data; the
-    checkpoint's own precisions, bfloat16 where it says nothing; experts split by expert parallelism over the
+    `version` may be `current`, or `next`: the newest one that has tables. Defaults: the current version of the data;
+    the checkpoint's own precisions, bfloat16 where it says nothing; experts split by expert parallelism over the
     data-parallel ranks and by tensor parallelism over the others.
 
     Raises:
