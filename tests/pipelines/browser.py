@@ -1,10 +1,11 @@
-"""A headless Chromium, driven over its DevTools protocol: enough to open a page, press buttons and read what it says."""
+"""A headless Chromium, driven over its DevTools protocol: enough to open a page, press buttons and read it."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,7 @@ class Browser:
 
         path = chromium()
         assert path is not None
+        self._open = contextlib.ExitStack()
         self._child = subprocess.Popen(
             [path, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
@@ -44,7 +46,7 @@ class Browser:
             port = port_file.read_text().split()[0]
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=30) as answer:
                 page = next(t for t in json.load(answer) if t["type"] == "page")
-            self._socket = connect(page["webSocketDebuggerUrl"], max_size=None)
+            self._socket = self._open.enter_context(connect(page["webSocketDebuggerUrl"], max_size=None))
         except BaseException:
             self.close()
             raise
@@ -81,6 +83,9 @@ class Browser:
         self._wait(lambda: wanted in self.text(), f"{wanted!r}", timeout_s)
         return self.text()
 
+    def wait_until(self, script: str, timeout_s: float = 90) -> None:
+        self._wait(lambda: self.evaluate(script), script, timeout_s)
+
     def press(self, label: str, timeout_s: float = 60) -> None:
         """Press the first button or link whose text begins with `label`, as soon as it can be pressed."""
         script = f"""(() => {{
@@ -96,11 +101,8 @@ class Browser:
 
     def close(self) -> None:
         """End the browser and whatever it started."""
-        if hasattr(self, "_socket"):
-            self._socket.close()
+        self._open.close()
         with contextlib.suppress(ProcessLookupError):
-            import os
-
             os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
 
