@@ -5,7 +5,11 @@ A cell is a place of the grids, so one pass speaks for it: the first of the grou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,27 +25,25 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def cell_ops(lookups: Mapping[str, np.ndarray], model: OpLevel) -> dict[str, Any]:
+def cell_ops(lookups: Mapping[str, np.ndarray], model: Callable[[], OpLevel], kept: Path | None) -> dict[str, Any]:
     """Columns of the table.
 
     Args:
         lookups: `Outcome.lookups` of a replay at operator-level prices.
-        model: the operator model its prices were compiled from.
+        model: makes the operator model the prices were compiled from; reading its tables takes seconds.
+        kept: file with the answers of earlier replays at the same prices, brought up to date; None: nowhere.
     """
+    said: dict[str, list[list[Any]]] = _read(kept)
+    made: OpLevel | None = None
     rows: list[tuple[Any, ...]] = []
-    typical: dict[tuple[int, int, int], tuple[int, tuple[int, ...]]] = {}
-    for i in range(len(lookups["cell"])):
-        key = (int(lookups["role"][i]), int(lookups["phase"][i]), int(lookups["cell"][i]))
-        n, work = int(lookups["n_lookups"][i]), tuple(int(lookups[name][i]) for name in FIRST_LOOKUP)
-        if key not in typical or n > typical[key][0]:
-            typical[key] = n, work
-    for (role, phase, cell), (_, work) in sorted(typical.items()):
-        name, (prefill_n, tokens, past, n, kv) = PHASE_NAMES[phase], work
-        if name.endswith("prefill"):
-            costs, place = _prefill(model, prefill_n, tokens, past, n if name == "mixed_prefill" else 0)
-        else:
-            costs, place = _decode(model, n, kv, alone=name == "decode")
-        rows += [(role, phase, cell, *each, *place) for each in _shares(model, costs)]
+    for (role, phase, cell), work in _typical(lookups).items():
+        question = " ".join(map(str, (PHASE_NAMES[phase], *work)))
+        if question not in said:
+            made = made or model()
+            said[question] = _answer(made, PHASE_NAMES[phase], work)
+        rows += [(role, phase, cell, *each) for each in said[question]]
+    if made is not None and kept is not None:
+        _write(kept, said)
     columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
     found: dict[str, Any] = dict(zip(COLUMNS, map(list, columns), strict=True))
     for column in ("role", "phase", "cell", "row_no", "requests", "length", "prefix"):
@@ -49,6 +51,43 @@ def cell_ops(lookups: Mapping[str, np.ndarray], model: OpLevel) -> dict[str, Any
     for column in ("share", "operator_ms", "operator_share"):
         found[column] = np.array(found[column], np.float64)
     return found
+
+
+def _typical(lookups: Mapping[str, np.ndarray]) -> dict[tuple[int, int, int], tuple[int, ...]]:
+    """The work that speaks for each (role, phase, cell), in order."""
+    most: dict[tuple[int, int, int], tuple[int, tuple[int, ...]]] = {}
+    for i in range(len(lookups["cell"])):
+        key = (int(lookups["role"][i]), int(lookups["phase"][i]), int(lookups["cell"][i]))
+        n, work = int(lookups["n_lookups"][i]), tuple(int(lookups[name][i]) for name in FIRST_LOOKUP)
+        if key not in most or n > most[key][0]:
+            most[key] = n, work
+    return {key: work for key, (_, work) in sorted(most.items())}
+
+
+def _answer(model: OpLevel, phase: str, work: tuple[int, ...]) -> list[list[Any]]:
+    prefill_n, tokens, past, n, kv = work
+    if phase.endswith("prefill"):
+        costs, place = _prefill(model, prefill_n, tokens, past, n if phase == "mixed_prefill" else 0)
+    else:
+        costs, place = _decode(model, n, kv, alone=phase == "decode")
+    return [[*each, *place] for each in _shares(model, costs)]
+
+
+def _read(path: Path | None) -> dict[str, list[list[Any]]]:
+    """What is kept; nothing where the file is missing or damaged."""
+    try:
+        found = json.loads(path.read_text()) if path is not None else {}
+        return found if isinstance(found, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _write(path: Path, said: Mapping[str, list[list[Any]]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    with os.fdopen(handle, "w") as stream:
+        json.dump(said, stream)
+    os.replace(part, path)
 
 
 # operator, ms, [(file, row, share)]

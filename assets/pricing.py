@@ -41,6 +41,7 @@ class Pricing:
         estimated_blocks: KV blocks per rank by the memory model; None where nobody could say.
         strict: limits on what may be extrapolated.
         model: makes the operator model again, to say which raw rows a cell rests on; None where there is none.
+        cells: file that keeps what was said of cells.
     """
 
     spec: EngineSpec
@@ -50,6 +51,7 @@ class Pricing:
     estimated_blocks: int | None = None
     strict: Strict = field(default_factory=Strict)
     model: Callable[[], OpLevel] | None = None
+    cells: Path | None = None
 
     @property
     def mixed_pass(self) -> str:
@@ -67,6 +69,7 @@ class _Made:
     provenance: dict[str, Any]
     warnings: tuple[str, ...] = ()
     model: Callable[[], OpLevel] | None = None
+    cells: Path | None = None
 
 
 def price_deployment(config: RunConfig, *, base: Path) -> Pricing:
@@ -101,6 +104,7 @@ def price_deployment(config: RunConfig, *, base: Path) -> Pricing:
         estimated_blocks=estimated,
         strict=timing.strict,
         model=made.model,
+        cells=made.cells,
     )
 
 
@@ -177,7 +181,7 @@ def _op_level(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
         deployment, root, limits, clean=timing.clean, factors=timing.factors, folder=cache_root() / PRICES
     )
     header = {**compiled.header, "mixed_pass_extra_ms": float(timing.mixed_pass_extra_ms)}
-    about = header.pop("provenance", {})
+    about, key = header.pop("provenance", {}), header.pop("key")
     made = ArrayTiming("op_level", header, compiled.arrays)
 
     def model() -> OpLevel:
@@ -192,7 +196,8 @@ def _op_level(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
         "deviation": header.get("deviation", {}),
         "limits": header.get("limits", {}),
     }
-    return _Made(made, "op_level", deployment.as_dict(), provenance, model=model)
+    cells = cache_root() / PRICES / f"{key}.cells.json"
+    return _Made(made, "op_level", deployment.as_dict(), provenance, model=model, cells=cells)
 
 
 def _pinned(timing: DefaultTiming, root: PerfRoot) -> None:

@@ -107,7 +107,7 @@ def run_replay(
         replayed = time.perf_counter()
         insist(pricing.strict, outcome.lookups)
         if pricing.model is not None:
-            writer.rows(CELL_OPS.name, cell_ops(outcome.lookups, pricing.model()))
+            writer.rows(CELL_OPS.name, cell_ops(outcome.lookups, pricing.model, pricing.cells))
         metrics = sink.compute(outcome, inputs.spec, sla=config.sla, gpus_per_worker=config.gpus_per_worker)
         rows = metric_rows(metrics, inputs) + session_rows(sink, inputs)
         writer.metrics(rows)

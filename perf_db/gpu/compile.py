@@ -2,7 +2,7 @@
 
 Everything but attention is a function of an integer token count: a table per integer, exact. Attention is a grid with
 one row per integer batch, so that the blend over batches is done already, and the measured tables' own lengths as
-knots; beyond the measured frontier the slow rule is asked once per doubled knot.
+knots; beyond the measured frontier the slow rule is asked once per doubled knot of length, batch and prefix.
 
 With cleaning on, a longer cached prefix never makes a pass cheaper, nor do more tokens, requests or KV: the prefix
 becomes an axis of its own and a monotone envelope is laid over all nodes. (The rule itself scales the whole table
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.oplevel import OpLevel
 
-FORMAT = 2  # of the files; raised when the same inputs give other arrays
+FORMAT = 3  # of the files; raised when the same inputs give other arrays
 LONGEST = 1 << 20  # tokens; grids reach at least this far
 PER_OCTAVE = 4  # knots where the prefix is made an axis
 MOST_NODES = 4_000_000
@@ -127,14 +127,15 @@ def _context(model: Any, batches: Ints, limits: Limits) -> tuple[dict[str, np.nd
     axes = model.axes("context")
     root = _blends_in_the_root(lambda n, x: model.lookup("context", n, x), axes.batch, axes.length, axes.frontier)
     flags = np.append(0, np.isin(batches, axes.batch)).astype(np.int64)
+    rows = _reaching(axes.batch, int(batches[-1]))
     if len(axes.prefix) > 1:
         # The prefix is an axis of the measured table.
         lengths, prefixes = _reaching(axes.length, limits.max_length), _reaching(axes.prefix, limits.max_length)
-        nodes = model.context_attention(batches[:, None, None], lengths[None, None], prefixes[None, :, None])
+        nodes = model.context_attention(rows[:, None, None], lengths[None, None], prefixes[None, :, None])
         beyond, extra = _beyond(prefixes, axes.prefix[-1]), 0.0
     else:
         lengths, prefixes = _reaching(axes.length, limits.max_length), np.zeros(1, np.int64)
-        table = model.lookup("context", batches[:, None], lengths[None])
+        table = model.lookup("context", rows[:, None], lengths[None])
         extra = float(model.context_attention(1, int(lengths[-1]), 0) - model.lookup("context", 1, int(lengths[-1])))
         nodes = table[:, None, :]
         if model.clean:
@@ -143,6 +144,7 @@ def _context(model: Any, batches: Ints, limits: Limits) -> tuple[dict[str, np.nd
         beyond = np.zeros(len(prefixes))
     if model.clean:
         nodes = _envelope(nodes)
+    nodes = _every_batch(nodes, rows, batches)
     found = {
         "context_lengths": lengths,
         "context_prefixes": prefixes,
@@ -178,10 +180,12 @@ def _refined(lengths: Ints, per_octave: int) -> Ints:
 def _generation(model: Any, verified: Ints, limits: Limits) -> tuple[dict[str, np.ndarray], int]:
     axes = model.axes("generation")
     lengths = _reaching(axes.length, limits.max_length * 11 // 10 + 1)
-    nodes = model.lookup("generation", verified[:, None], lengths[None])
+    rows = _reaching(axes.batch, int(verified[-1]))
+    nodes = model.lookup("generation", rows[:, None], lengths[None])
     outside = _octaves_outside(axes, verified, lengths)
     if model.clean:
         nodes = _envelope(nodes)
+    nodes = _every_batch(nodes, rows, verified)
     probe = int(axes.length[len(axes.length) // 2]) * 3 // 2
     averaged = model.generation_attention(1, probe) != model.lookup("generation", 1, probe)
     several = np.array([model.lookup("generation", 1, at) for at in _spread(np.array([probe]))[:, 0]])
@@ -233,6 +237,14 @@ def _octaves_outside(axes: Any, batches: Ints, lengths: Ints) -> Floats:
     short = np.maximum(np.log2(axes.length[0] / np.maximum(lengths, 1)), 0.0)[None]
     wide = np.maximum(np.log2(batches / known[-1]), np.maximum(np.log2(known[0] / batches), 0.0))[:, None]
     return np.sqrt(far**2 + short**2 + np.maximum(wide, 0.0) ** 2)
+
+
+def _every_batch(nodes: Floats, rows: Ints, batches: Ints) -> Floats:
+    """Rows at every batch asked for, linear between those that were looked up: at a knot of the other axes that is the
+    tables' own blend."""
+    i = np.clip(np.searchsorted(rows, batches, side="right") - 1, 0, len(rows) - 2)
+    share = ((batches - rows[i]) / (rows[i + 1] - rows[i])).reshape(-1, *[1] * (nodes.ndim - 1))
+    return nodes[i] + (nodes[i + 1] - nodes[i]) * share
 
 
 def _beyond(prefixes: Ints, last: int) -> Floats:
@@ -350,10 +362,9 @@ def deviation(model: Any, compiled: Compiled, limits: Limits, *, seed: int = 7) 
     b, kv = drawn(limits.max_sequences), np.minimum(drawn(longest) + 1, longest)
     direct = model.decode(b, kv)
     got = a["generation_shared"][b] + evaluate_generation(compiled, b, kv)
-    reach = np.minimum.reduce(
-        [model.axes("generation").frontier[_row(model.axes("generation").batch, b * nx, side)] for side in (-1, 0)]
-    )
-    inside = (kv * 11 // 10 <= reach) & (b * nx <= model.axes("generation").batch[-1])
+    axes = model.axes("generation")
+    reach = np.minimum.reduce([axes.frontier[_row(axes.batch, b * nx, side)] for side in (-1, 0)])
+    inside = (kv * 11 // 10 <= reach) & (kv * 9 // 10 >= axes.length[0]) & (b * nx <= axes.batch[-1])
     return found | _sides("decode", direct, got, inside)
 
 
@@ -383,14 +394,18 @@ def _sides(phase: str, direct: Floats, got: Floats, inside: np.ndarray) -> dict[
 
 
 # ---------------------------------------------------------------- kept between runs
+def key_name(key: Mapping[str, Any]) -> str:
+    """Under which name something that follows from a key is kept."""
+    return hashlib.blake2b(json.dumps(dict(key), sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
 def cached(key: Mapping[str, Any], folder: Path | None, make: Callable[[], Compiled]) -> Compiled:
     """Arrays of a key (deployment, data, cleaning, factors, limits), made once per machine.
 
     Args:
         folder: where they are kept; None: nowhere.
     """
-    name = hashlib.blake2b(json.dumps(dict(key), sort_keys=True).encode(), digest_size=16).hexdigest()
-    path = None if folder is None else folder / f"{name}.npz"
+    path = None if folder is None else folder / f"{key_name(key)}.npz"
     if path is not None and (found := _load(path)) is not None:
         return found
     compiled = make()
@@ -454,7 +469,7 @@ def op_level_key(
 def compile_deployment(
     deployment: Any, root: Any, limits: Limits, *, clean: bool, factors: Mapping[str, float] | None, folder: Path | None
 ) -> Compiled:
-    """The arrays of a deployment, from the cache if they are there.
+    """The arrays of a deployment, from the cache if they are there. `header["key"]` names what they follow from.
 
     Raises:
         PerfDataError: the deployment cannot be priced.
@@ -467,4 +482,6 @@ def compile_deployment(
         return compiled
 
     key = op_level_key(deployment.as_dict(), root, limits, clean=clean, factors=factors)
-    return cached(key, folder, make)
+    compiled = cached(key, folder, make)
+    compiled.header["key"] = key_name(key)
+    return compiled
