@@ -59,13 +59,8 @@ def timing_digest(timing: Timing) -> str:
     if isinstance(timing, ArrayTiming):
         # What a header says beside the figures (where they came from, how far they are off) prices nothing.
         known = (
-            "nextn",
-            "square_root",
-            "extra_ms",
-            "lookups",
-            "flat_batch",
-            "mixed_pass_extra_ms",
-            "outside_by_prompt",
+            *("nextn", "square_root", "extra_ms", "lookups", "outside_by_prompt"),
+            *("flat_batch", "between_batches", "mixed_pass_extra_ms"),
         )
         header = {name: timing.header[name] for name in known if name in timing.header}
         parts = (part for name in sorted(timing.arrays) for part in (name, *_array_parts(timing.arrays[name])))

@@ -225,7 +225,8 @@ def _embedded(config: RunConfig, timing: DefaultTiming, absent: PerfDataError) -
     header, arrays, about = embedded_timing(
         model=engine.model, system=engine.hardware, backend=engine.backend, tp=shape.tensor, dp=shape.attention_data
     )
-    header = {**header, "mixed_pass_extra_ms": float(timing.mixed_pass_extra_ms)}
+    # A sample has few batches; what lies between two of them is no new ground.
+    header = {**header, "between_batches": True, "mixed_pass_extra_ms": float(timing.mixed_pass_extra_ms)}
     made = ArrayTiming("forward", header, arrays)
     return _Made(
         made, "embedded", dict(about["deployment"]), {"estimation_mode": "embedded", **about}, (EMBEDDED_SAID,)

@@ -179,9 +179,10 @@ class ForwardPlain:
     def __init__(self, timing: ArrayTiming) -> None:
         self.a = nodes_of(timing)
         self.flat_batch = bool(timing.header.get("flat_batch", False))
+        self.between = bool(timing.header.get("between_batches", False))
 
     def prefill(self, np_: int, tp: int, kvp: int) -> Look:
-        """The own site's curve, or the two curves of the same batch around the past KV that both cover the tokens."""
+        """The curves of the batch; of the two collected batches around it, where the table says that it allows this."""
         a = self.a
         box, sites = a["prefill_box"], a["prefill_sites"]
         batch = np_
@@ -192,6 +193,25 @@ class ForwardPlain:
             batch = int(box[1])
         if batch < box[0] or not (box[2] <= tp <= box[3] and box[4] <= kvp <= box[5]):
             return REFUSED
+        if sites[batch + 1] > sites[batch] or not self.between:
+            found = self._of_batch(batch, tp, kvp)
+            return found if batch == np_ or found.source != MEASURED else found._replace(source=INTERPOLATED)
+        low, high = batch, batch
+        while sites[low + 1] == sites[low]:
+            low -= 1
+        while sites[high + 1] == sites[high]:
+            high += 1
+        one, other = self._of_batch(low, tp, kvp), self._of_batch(high, tp, kvp)
+        if math.isnan(one.ms):
+            return other._replace(source=INTERPOLATED if other.cell >= 0 else NO_SOURCE)
+        if not math.isnan(other.ms):
+            one = one._replace(ms=one.ms + (other.ms - one.ms) * ((batch - low) / (high - low)))
+        return one._replace(source=INTERPOLATED)
+
+    def _of_batch(self, batch: int, tp: int, kvp: int) -> Look:
+        """The own site's curve, or the two curves of the same batch around the past KV that both cover the tokens."""
+        a = self.a
+        sites = a["prefill_sites"]
         below = above = -1
         for site in range(sites[batch], sites[batch + 1]):
             first, last = a["prefill_points"][site], a["prefill_points"][site + 1] - 1
@@ -205,7 +225,7 @@ class ForwardPlain:
         ms, cell, exact = self._curve("prefill_points", "prefill_tokens", "prefill_ms", below, tp)
         x0 = a["prefill_past"][below]
         if x0 == kvp:
-            return Look(ms, cell, MEASURED if exact and batch == np_ else INTERPOLATED, 0.0)
+            return Look(ms, cell, MEASURED if exact else INTERPOLATED, 0.0)
         if above < 0:
             return REFUSED
         other, _, _ = self._curve("prefill_points", "prefill_tokens", "prefill_ms", above, tp)

@@ -106,7 +106,8 @@ class ArrayTiming:
         header: ready for JSON. `op_level`: `nextn` (drafts verified per decoding request), `square_root` (context nodes
             are roots, blended as such), `extra_ms` (added to context attention), `outside_by_prompt` (context_outside
             is looked up at prompt and prefix together), `lookups` (how many KV lengths around the mean a decode
-            attention averages, 5 or 1). `forward`: `flat_batch` (prefill batches above the largest cost as it does).
+            attention averages, 5 or 1). `forward`: `flat_batch` (prefill batches above the largest cost as it does),
+            `between_batches` (prefill batches between collected ones are blended from both, else refused).
             All kinds: `mixed_pass_extra_ms`. Anything else is for provenance.
         arrays: by the names of `ARRAYS`, and all or none of `FACTORS`.
 

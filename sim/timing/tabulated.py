@@ -81,7 +81,8 @@ OP_LEVEL, FORWARD, REGRESSION = range(3)
     AT_KV_POINTS,
     AT_PREFIX_OUT,
     BY_PROMPT,
-) = range(55)
+    BETWEEN,
+) = range(56)
 HEAD = 64
 
 _NUMBERS = {
@@ -146,6 +147,7 @@ def pack(timing: ArrayTiming, mixed: MixedPass) -> tuple[np.ndarray, np.ndarray]
     head[PER_REQUEST] = int(header.get("nextn", 0)) + 1
     head[ROOT] = bool(header.get("square_root", False))
     head[LOOKUPS] = int(header.get("lookups", 1))
+    head[BETWEEN] = bool(header.get("between_batches", False))
     head[BY_PROMPT] = bool(header.get("outside_by_prompt", True))
     head[FLAT_BATCH] = bool(header.get("flat_batch", False))
     extras = [float(header.get("extra_ms", 0.0)), float(header.get("mixed_pass_extra_ms", 0.0))]
@@ -305,14 +307,7 @@ def _curve(z, f, points, axis, values, curve, x):
 
 
 @kernel
-def _forward_prefill(z, f, np_, tp, kvp):
-    box, batch = z[AT_BOX], np_
-    if np_ > f[box + 1]:
-        if z[FLAT_BATCH] == 0 or kvp >= 2 * tp:
-            return math.nan, -1, NO_SOURCE
-        batch = int(f[box + 1])
-    if batch < f[box] or tp < f[box + 2] or tp > f[box + 3] or kvp < f[box + 4] or kvp > f[box + 5]:
-        return math.nan, -1, NO_SOURCE
+def _of_batch(z, f, batch, tp, kvp):
     x, below, above = float(tp), -1, -1
     for site in range(z[z[AT_SITES] + batch], z[z[AT_SITES] + batch + 1]):
         first, last = z[z[AT_POINTS] + site], z[z[AT_POINTS] + site + 1] - 1
@@ -326,12 +321,39 @@ def _forward_prefill(z, f, np_, tp, kvp):
     ms, cell, exact = _curve(z, f, z[AT_POINTS], z[AT_TOKENS], z[AT_MS], below, x)
     x0 = f[z[AT_PAST] + below]
     if x0 == kvp:
-        return ms, cell, MEASURED if exact and batch == np_ else INTERPOLATED
+        return ms, cell, MEASURED if exact else INTERPOLATED
     if above < 0:
         return math.nan, -1, NO_SOURCE
     other, _, _ = _curve(z, f, z[AT_POINTS], z[AT_TOKENS], z[AT_MS], above, x)
     part = (kvp - x0) / (f[z[AT_PAST] + above] - x0)
     return ms + (other - ms) * part, cell, INTERPOLATED
+
+
+@kernel
+def _forward_prefill(z, f, np_, tp, kvp):
+    box, batch = z[AT_BOX], np_
+    if np_ > f[box + 1]:
+        if z[FLAT_BATCH] == 0 or kvp >= 2 * tp:
+            return math.nan, -1, NO_SOURCE
+        batch = int(f[box + 1])
+    if batch < f[box] or tp < f[box + 2] or tp > f[box + 3] or kvp < f[box + 4] or kvp > f[box + 5]:
+        return math.nan, -1, NO_SOURCE
+    sites = z[AT_SITES]
+    if z[sites + batch + 1] > z[sites + batch] or z[BETWEEN] == 0:
+        ms, cell, source = _of_batch(z, f, batch, tp, kvp)
+        return ms, cell, source if batch == np_ or source != MEASURED else INTERPOLATED
+    low, high = batch, batch
+    while z[sites + low + 1] == z[sites + low]:
+        low -= 1
+    while z[sites + high + 1] == z[sites + high]:
+        high += 1
+    ms, cell, _ = _of_batch(z, f, low, tp, kvp)
+    other, other_cell, _ = _of_batch(z, f, high, tp, kvp)
+    if math.isnan(ms):
+        return other, other_cell, INTERPOLATED if other_cell >= 0 else NO_SOURCE
+    if not math.isnan(other):
+        ms = ms + (other - ms) * (float(batch - low) / float(high - low))
+    return ms, cell, INTERPOLATED
 
 
 @kernel

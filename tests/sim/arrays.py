@@ -59,7 +59,11 @@ def op_level(rng: random.Random, *, tokens: int = 400, batch: int = 40, requests
 def forward(rng: random.Random, *, batches: int = 4, wide: bool = False) -> ArrayTiming:
     """Curves over new tokens per (batch, past KV), curves over KV per batch; `wide`: they cover everything asked."""
     sites, past, points, tokens = [0, 0], [], [0], []
-    for _ in range(1, batches + 1):
+    between = rng.random() < 0.5
+    for b in range(1, batches + 1):
+        if between and 1 < b < batches and rng.random() < 0.6:
+            sites.append(len(past))  # not collected
+            continue
         here = [0, 10_000] if wide else sorted({0, *rng.sample(range(1, 90), rng.randint(0, 2))})
         past += here
         for _ in here:
@@ -92,7 +96,7 @@ def forward(rng: random.Random, *, batches: int = 4, wide: bool = False) -> Arra
         "decode_box": np.array([1, batches, 1, max(kv)], float),
         "decode_baseline": np.array([np.nan, *_values(rng, batches) * 0.4]),
     }
-    return ArrayTiming("forward", {"flat_batch": wide or rng.random() < 0.5}, arrays)
+    return ArrayTiming("forward", {"flat_batch": wide or rng.random() < 0.5, "between_batches": between}, arrays)
 
 
 def regression(rng: random.Random) -> ArrayTiming:
