@@ -36,6 +36,7 @@ class Pricing:
     Attributes:
         spec: what the engine takes.
         source: `given`, `op_level`, `embedded`, `fpm_interpolation` or `fpm_regression`.
+        identity: the deployment that is priced, by the names of its data; empty for given timing.
         provenance: data, digests, cleaning, factors, deviation of the arrays; ready for JSON. Empty for given timing.
         warnings: what is allowed and yet probably not meant.
         estimated_blocks: KV blocks per rank by the memory model; None where nobody could say.
@@ -46,6 +47,7 @@ class Pricing:
 
     spec: EngineSpec
     source: str = "given"
+    identity: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     estimated_blocks: int | None = None
@@ -72,11 +74,12 @@ class _Made:
     cells: Path | None = None
 
 
-def price_deployment(config: RunConfig, *, base: Path) -> Pricing:
+def price_deployment(config: RunConfig, *, base: Path, corrected: bool = True) -> Pricing:
     """Resolve a configuration's timing and KV pool.
 
     Args:
         base: folder that relative paths of the configuration start from.
+        corrected: apply the snapshot that the configuration names.
 
     Raises:
         ConfigError: what the configuration asks for cannot be had; the message says why and what to do.
@@ -91,7 +94,7 @@ def price_deployment(config: RunConfig, *, base: Path) -> Pricing:
         spec = config.engine_spec(blocks=blocks)
         return Pricing(spec, provenance={"memory": memory} if memory else {}, estimated_blocks=estimated)
     made = _estimate(config, timing, base)
-    if timing.snapshot is not None:
+    if timing.snapshot is not None and corrected:
         _correct(made, base / timing.snapshot)
     if memory:
         made.provenance["memory"] = memory
@@ -99,6 +102,7 @@ def price_deployment(config: RunConfig, *, base: Path) -> Pricing:
     return Pricing(
         spec=spec,
         source=made.source,
+        identity=made.identity,
         provenance=made.provenance,
         warnings=made.warnings,
         estimated_blocks=estimated,

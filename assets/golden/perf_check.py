@@ -137,7 +137,7 @@ def _check_corrections(path: Path) -> Outcome:
         return Outcome(path.parent.name, "correction", "skipped", detail=f"no {path.name}")
     answers = list(check_corrections(path))
     wrong = [(asked, want, got) for asked, want, got in answers if want != got]
-    detail = "" if not wrong else f"{len(wrong)} differ, first {wrong[0][0]}: recorded {wrong[0][1]}, ours {wrong[0][2]}"
+    detail = f"{len(wrong)} differ, first {wrong[0][0]}: {wrong[0][1]} recorded, {wrong[0][2]} ours" if wrong else ""
     worst = max((abs(got / want - 1.0) for _, want, got in wrong), default=0.0)
     return Outcome(path.name, "correction", "failed" if wrong else "passed", len(answers), worst, detail)
 

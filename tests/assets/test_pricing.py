@@ -154,6 +154,32 @@ def test_a_snapshot_of_another_deployment_or_of_other_data_is_refused(tmp_path: 
             replayed(tmp_path, forward, snapshot)
 
 
+def test_tuning_halves_what_was_measured_twice_as_fast(tmp_path: Path, forward: dict[str, Any]) -> None:
+    from assets.perf_tune import tune_snapshot
+
+    def line(np_: int, tp: int, b: int, kv: int, ms: float) -> str:
+        counts = {"num_prefill_requests": np_, "sum_prefill_tokens": tp, "num_decode_requests": b}
+        return json.dumps({"wall_time": ms / 1e3, "scheduled_requests": counts | {"sum_decode_kv_tokens": kv}})
+
+    # Prefills take what the table says (5 ms and 0.01 ms a token), decodes of four requests half of it.
+    lines = [line(1, t, 0, 0, 5.0 + t / 100) for t in range(100, 200, 10)]
+    lines += [line(0, 0, 4, kv, (2.4 + kv / 1_000) / 2) for kv in range(400, 500, 10)]
+    lines.append(line(9, 9_000, 0, 0, 50.0))  # the table does not reach so far
+    (tmp_path / "seen.jsonl").write_text("\n".join(lines))
+    config = load_run_config(forward)
+    made = tune_snapshot(config, tmp_path / "seen.jsonl", base=tmp_path)
+    assert made.counts == {"used": 20, "outside": 0, "unpriced": 1}
+    assert made.native_error > 0.4 and made.corrected_error < 1e-9
+    made.snapshot.save(tmp_path / "s.json")
+    plain = replayed(tmp_path, forward)
+    corrected = replayed(tmp_path, forward, "engine.workers.aggregated.timing.snapshot=s.json")
+    decode = "SELECT sum(decode_ns) FROM passes WHERE n_prefill = 0 AND run_id = "
+    (before,), (after,) = (ask(tmp_path, f"{decode}'{report.run_id}'")[0] for report in (plain, corrected))
+    assert after == pytest.approx(before / 2, rel=1e-6)
+    with pytest.raises(ConfigError, match="only prices from performance data can be tuned"):
+        tune_snapshot(load_run_config(values({"type": "polynomial"})), tmp_path / "seen.jsonl", base=tmp_path)
+
+
 def test_a_regression_prices_what_it_has_seen(tmp_path: Path) -> None:
     def line(np_: int, tp: int, b: int, kv: int) -> dict[str, Any]:
         ms = 2.0 + tp / 100 + b / 10 + kv / 5_000
