@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 
 # Status codes of requests.status.
-COMPLETED, REJECTED, UNFINISHED = 0, 1, 2
-STATUS_NAMES = ("completed", "rejected", "unfinished")
+COMPLETED, REJECTED, UNFINISHED, FAILED = 0, 1, 2, 3
+STATUS_NAMES = ("completed", "rejected", "unfinished", "failed")
 
 # Reason codes of requests.reason.
 NO_REASON, PROMPT_AT_LIMIT, EXCEEDS_POOL, LOOKAHEAD_EXCEEDS_POOL = 0, 1, 2, 3
@@ -175,6 +175,22 @@ EVIDENCE = (
 # Coordinates of the first lookup of each row of `evidence`: the work of its pass. Beside the tables, not in them.
 FIRST_LOOKUP = ("n_prefill", "prefill_tokens", "prefill_kv_tokens", "n_decode", "decode_kv_tokens")
 
+HANDOFFS = (  # request x handover from a prefill to a decode worker; rows only with pools of their own
+    "request",
+    "source_worker",
+    "source_rank",
+    "worker",  # of the decode pool, -1 where it could never go
+    "dp_rank",
+    "prefill_admitted_ns",
+    "held_ns",  # prompt computed; the source holds its blocks
+    "reserved_ns",  # destination blocks taken, transfer begins; -1 not yet
+    "transferred_ns",
+    "activated_ns",  # the destination knows: first pass boundary after the transfer
+    "decode_admitted_ns",
+    "released_ns",  # the source gave its blocks back
+    "sent_tokens",  # whose KV was sent
+)
+
 TABLES = {
     "requests": REQUESTS,
     "spans": SPANS,
@@ -184,6 +200,7 @@ TABLES = {
     "chunks": CHUNKS,
     "pressure": PRESSURE,
     "acceptance": ACCEPTANCE,
+    "handoffs": HANDOFFS,
     "evidence": EVIDENCE,
 }
 
