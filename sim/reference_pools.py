@@ -30,7 +30,7 @@ from sim.reference import (
     finish,
     never_fits,
 )
-from sim.result import COMPLETED, EXCEEDS_POOL, FAILED, NO_REASON, PROMPT_AT_LIMIT, REJECTED, Outcome, Sink
+from sim.result import EXCEEDS_POOL, FAILED, NO_REASON, PROMPT_AT_LIMIT, REJECTED, Outcome, Sink
 from sim.spec import EngineSpec, PoolsSpec
 from sim.timing.plain import CLOCK_END_NS, Work, nearest_ns
 
