@@ -108,6 +108,11 @@ def _error(status: int, spec: EngineSpec, state: State) -> ReplayError:
         r = next(head for head in heads if head >= 0)
         prompt = int(state.q[r, S.PROMPT])
         return Deadlock(blocked_message(spec, r, prompt, prompt + int(state.q[r, S.RECEIVED]), now))
+    return bad_price(spec, state, rank)
+
+
+def bad_price(spec: EngineSpec, state: State, rank: int) -> TimingError:
+    """The error of a pass of `rank` whose duration is none."""
     pricer = PlainPricer(spec)
     for batch in state.b[rank]:
         try:

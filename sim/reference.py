@@ -812,7 +812,15 @@ class Tables:
     def log_admission(self, rank: Rank, batch: Batch, item: Item) -> None:
         r = item.request
         self.rows["admissions"].append(
-            (r.index, len(r.admissions) - 1, rank.worker, rank.dp_rank, batch.pass_no, batch.chosen, batch.start)
+            (
+                r.index,
+                len(r.admissions) - 1 + (len(r.bootstrap.admissions) if r.bootstrap else 0),
+                rank.worker,
+                rank.dp_rank,
+                batch.pass_no,
+                batch.chosen,
+                batch.start,
+            )
             + (item.cached, item.kind, rank.orders)
         )
         rank.orders += 1

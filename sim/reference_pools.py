@@ -45,7 +45,7 @@ class Handoff:
     target: Worker | None = None
     rank: DecodeRank | None = None
     missing: int = 0  # tokens of whole blocks that the destination did not hold
-    sent: int = 0  # tokens whose KV was sent
+    sent: int = -1  # tokens whose KV was sent
     number: int = -1  # order of reservation
     held: int = -1
     reserved: int = -1
@@ -365,7 +365,8 @@ class Pools:
                     moved = True
                     break
                 # A rank that could let nobody in tries its first reservation, and then chooses again [asked].
-                if not any([self.try_to_reserve(target, rank, now) for rank in target.ranks if rank.waiting]):
+                found = [self.try_to_reserve(target, rank, now) for rank in target.ranks if rank.waiting]
+                if not any(found):
                     break
                 moved = True
         return moved
@@ -415,16 +416,17 @@ def replay(spec: PoolsSpec, workload: Workload, sink: Sink) -> Outcome:
         upcoming = pools.next_time(now)
         if upcoming is None:
             ranks = [rank for worker in (*pools.prefill, *pools.decode) for rank in worker.ranks]
-            blocked = [r for k in ranks for r in (*k.waiting, *k.running, *k.inbox)]
-            blocked += [h.request for h in pools.handoffs.values() if h.target is not None and h.activated < 0]
+            blocked = [(k.spec, r) for k in ranks for r in (*k.waiting, *k.running, *k.inbox)]
+            blocked += [(spec.decode, h.request) for _, k in pools.targets for h in k.wanted]
             if blocked:
-                raise Deadlock(blocked_message(spec.decode, blocked[0].index, blocked[0].prompt, blocked[0].known, now))
+                side, request = blocked[0]
+                raise Deadlock(blocked_message(side, request.index, request.prompt, request.known, now))
             break
         if spec.decode.stop_ns is not None and upcoming > spec.decode.stop_ns:
             break  # 1.5: the cap is soft
         if upcoming > CLOCK_END_NS:
             raise TimingError(CLOCK_MESSAGE)
         now = upcoming
-    for handoff in pools.handoffs.values():
+    for _, handoff in sorted(pools.handoffs.items()):
         out.log_handoff(handoff)
     return finish(spec.decode, out, requests, sink, now, began)

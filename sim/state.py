@@ -56,6 +56,10 @@ PAUSED = 3  # running, ready to decode, but left out of the last pass
 LAST = 4  # running, its last token is in flight
 WAITING_LAST = 5  # preempted while its last token was in flight
 DONE = 6
+TRANSFERRED = 7  # waiting on a decode worker, its prompt's KV present
+
+# Roles of a worker's pool.
+AGGREGATED, PREFILLS, DECODES = range(3)
 
 # ---------------------------------------------------------------- request times: State.t, int64 (n, T_WIDTH)
 ARRIVAL, ADMITTED, FIRST_TOKEN, LAST_TOKEN, END = range(5)
@@ -92,7 +96,8 @@ T_WIDTH = 5
     ACTING,  # takes part in the group pass
     ADMISSIONS,
     PROMISED,  # blocks that running requests will still take until their end (TensorRT-LLM)
-) = range(29)
+    WANTED_N,  # reservations that handoffs wait for (decode pools)
+) = range(30)
 R_WIDTH = 32
 
 # ---------------------------------------------------------------- workers: State.w, int64 (workers, W_WIDTH)
@@ -228,6 +233,7 @@ class Config(NamedTuple):
     plays: int  # some may wait for another's arrival
     sends: int  # requests sent in all, -1 no limit
     pinned: int
+    role: int = AGGREGATED
 
 
 class Inputs(NamedTuple):
