@@ -118,6 +118,15 @@ def _finish(cfg, inp, st, po, worker, now):
 
 
 @inlined
+def _anyone_wants(cfg, st, po, worker):
+    low = po.w[worker, P.FIRST_RANK]
+    for k in range(low, low + cfg.dp):
+        if st.r[k, S.WANTED_N] > 0:
+            return True
+    return False
+
+
+@inlined
 def _complete(prefill, decode, inp, st, po, now):
     """All passes that end at `now`; then backlogs are looked at; then finished prompts look for a destination."""
     g, heap = st.g, st.heap
@@ -133,7 +142,8 @@ def _complete(prefill, decode, inp, st, po, now):
         worker = st.dirty[i]
         if po.w[worker, P.PASS_ENDED]:
             po.w[worker, P.PASS_ENDED] = 0
-            catch_up(decode, inp, st, po, worker, now)
+            if po.w[worker, P.COMMAND_HEAD] >= 0 or _anyone_wants(decode, st, po, worker):
+                catch_up(decode, inp, st, po, worker, now)
     i = po.g[P.HELD_HEAD]
     po.g[P.HELD_HEAD] = po.g[P.HELD_TAIL] = -1
     while i >= 0:
@@ -236,6 +246,20 @@ def _arrive(prefill, decode, inp, st, po, now):
 
 
 @inlined
+def _anyone_due(cfg, inp, st, now):
+    g = st.g
+    if g[S.N_SENT] == cfg.sends:
+        return False
+    if g[S.N_TURNS] > 0 and st.turns[0, 0] <= now:
+        return True
+    if g[S.NEXT_FIRST] >= len(inp.firsts):
+        return False
+    if cfg.concurrency > 0:
+        return g[S.IN_FLIGHT] < cfg.concurrency
+    return inp.arrival[inp.firsts[g[S.NEXT_FIRST]]] <= now
+
+
+@inlined
 def _blocked(st, po):
     """Whether somebody waits for what will never come."""
     for k in range(po.ranks):
@@ -263,14 +287,20 @@ def run_pools(prefill, decode, inp, st, po, for_prefill, for_decode, rows, patie
             if is_full(st, None, rows):
                 return S.DRAIN
             _complete(prefill, decode, inp, st, po, now)
-            land(st, po, now)
-            obey(prefill, decode, inp, st, po, now)
-            status = _start(prefill, decode, inp, st, po, for_prefill, for_decode, now)
-            if status == S.FINISHED:
-                _arrive(prefill, decode, inp, st, po, now)
-                status = _start(prefill, decode, inp, st, po, for_prefill, for_decode, now)
-            if status != S.FINISHED:
-                return status
+            # Mostly there is nothing to do for some of these, and calls are what a pass costs.
+            if po.g[P.N_TRANSFERS] > 0 and po.transfers[0, 0] <= now:
+                land(st, po, now)
+            if po.g[P.N_OBEY] > 0:
+                obey(prefill, decode, inp, st, po, now)
+            arrivals = _anyone_due(prefill, inp, st, now)
+            while g[S.N_DIRTY] > 0 or arrivals:
+                if g[S.N_DIRTY] > 0:
+                    status = _start(prefill, decode, inp, st, po, for_prefill, for_decode, now)
+                    if status != S.FINISHED:
+                        return status
+                if arrivals:
+                    _arrive(prefill, decode, inp, st, po, now)
+                    arrivals = False
             if (g[S.N_HEAP] == 0 or heap[0, 0] > now) and po.g[P.N_OBEY] == 0:
                 break
         upcoming = next_arrival(prefill, inp, st)
