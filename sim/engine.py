@@ -22,7 +22,7 @@ from sim.prefix import share
 from sim.result import MemorySink, Outcome, Sink
 from sim.settle import LIVELOCK_CHOICES
 from sim.setup import allocate, config_of, inputs_of, log_rows
-from sim.spec import EngineSpec, FlatTiming
+from sim.spec import Deployment, EngineSpec, FlatTiming, PoolsSpec
 from sim.speculation.setup import drafting_of
 from sim.state import State
 from sim.timing.compiled import compile_timing
@@ -33,7 +33,7 @@ PATIENCE = 200_000  # passes between two looks at the progress bar and at Ctrl-C
 
 
 def replay(
-    spec: EngineSpec, workload: Workload, sink: Sink, *, progress: Callable[[int, int], None] | None = None
+    spec: Deployment, workload: Workload, sink: Sink, *, progress: Callable[[int, int], None] | None = None
 ) -> Outcome:
     """Replay `workload` on `spec`, handing finished rows to `sink` as it goes.
 
@@ -44,6 +44,10 @@ def replay(
         Deadlock, Livelock, TimingError: the replay cannot be completed; what reached the sink must be thrown away.
         WorkloadError: the workload breaks its own contract (unsorted arrivals, lengths out of range).
     """
+    if isinstance(spec, PoolsSpec):
+        from sim.pools import engine  # its kernels are compiled only for those who use them
+
+        return engine.replay(spec, workload, sink, progress=progress)
     check(spec, workload)
     load_kernels()
     began = time.perf_counter()

@@ -38,7 +38,7 @@ from sim.result import (
     Outcome,
     Sink,
 )
-from sim.spec import EngineSpec, Speculation
+from sim.spec import Deployment, EngineSpec, PoolsSpec, Speculation
 from sim.speculation import draws
 from sim.timing.evidence import EvidenceCounter
 from sim.timing.plain import CLOCK_END_NS, PlainPricer, Price, Work
@@ -869,7 +869,7 @@ class Tables:
             (r.index, r.worker, r.dp_rank, r.arrival, admissions[0][0] if admissions else -1)
             + (times[0] if times else -1, times[1] if len(times) > 1 else -1, times[-1] if times else -1)
             + (r.end, r.status, r.reason, r.prompt, r.asked, r.received)
-            + (cached[0] if cached else -1, max(cached) if cached else -1, len(cached), preemptions, len(spans))
+            + (cached[0] if cached else -1, max(cached) if cached else -1, len(admissions), preemptions, len(spans))
         )
         if any(r.accepted):
             self.rows["acceptance"].append((r.index, sum(r.accepted), r.verified, *r.accepted))
@@ -1016,7 +1016,7 @@ def never_fits(spec: EngineSpec, request: Request) -> int:
     return NO_REASON
 
 
-def replay(spec: EngineSpec, workload: Workload, sink: Sink) -> Outcome:
+def replay(spec: Deployment, workload: Workload, sink: Sink) -> Outcome:
     """Replay `workload` on `spec`, literally.
 
     Rows go to `sink` table by table at the end. Same results as `sim.engine.replay`, thousands of times slower.
@@ -1024,6 +1024,10 @@ def replay(spec: EngineSpec, workload: Workload, sink: Sink) -> Outcome:
     Raises:
         Deadlock, Livelock, TimingError: the replay cannot be completed; nothing reached the sink.
     """
+    if isinstance(spec, PoolsSpec):
+        from sim import reference_pools
+
+        return reference_pools.replay(spec, workload, sink)
     began = time.perf_counter()
     out = Tables(workload, spec)
     outputs = spec.outputs(workload.prompt_tokens, workload.output_tokens)

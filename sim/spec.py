@@ -260,3 +260,16 @@ class PoolsSpec:
     def workers(self) -> int:
         """Of both pools."""
         return self.prefill.workers + self.decode.workers
+
+    @property
+    def gpus_per_worker(self) -> tuple[int, int]:
+        """At least one per attention-DP rank: of a prefill, of a decode worker."""
+        return self.prefill.dp, self.decode.dp
+
+
+Deployment = EngineSpec | PoolsSpec
+
+
+def as_pools(spec: Deployment) -> tuple[EngineSpec | None, EngineSpec]:
+    """The prefill pool, if there is one of its own, and the pool that makes the tokens."""
+    return (spec.prefill, spec.decode) if isinstance(spec, PoolsSpec) else (None, spec)

@@ -11,7 +11,7 @@ from sim.inputs import Workload
 from sim.pools.state import Pools
 from sim.result import HANDOFFS, TABLES, Columns, Sink
 from sim.spec import PoolsSpec
-from sim.state import State
+from sim.state import Config, State
 
 _INSTANTS = {
     "held_ns": P.HELD,
@@ -26,8 +26,8 @@ _INSTANTS = {
 class PoolsCollector(Collector):
     """A collector that knows which rank is where, and that a bootstrap is its request."""
 
-    def __init__(self, spec: PoolsSpec, load: Workload, state: State, sink: Sink, pools: Pools) -> None:
-        super().__init__(spec.decode, load, state, sink, ranks=pools.ranks)
+    def __init__(self, spec: PoolsSpec, load: Workload, config: Config, state: State, sink: Sink, pools: Pools) -> None:
+        super().__init__(spec.decode, load, config, state, sink, ranks=pools.ranks)
         self.pools = pools
         self.worker_of = pools.worker_of.astype(np.int64)
         self.dp_rank_of = np.arange(pools.ranks) - pools.w[self.worker_of, P.FIRST_RANK]

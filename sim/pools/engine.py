@@ -49,7 +49,7 @@ def replay(
     state = allocate_pools(spec, both, both_shared, follow, wide, rows)
     pools = pools_of(spec, len(workload))
     prices = compile_timing(spec.prefill), compile_timing(spec.decode)
-    collector = PoolsCollector(spec, workload, state, sink, pools)
+    collector = PoolsCollector(spec, workload, decode, state, sink, pools)
     while True:
         status = run_pools(prefill, decode, inputs, state, pools, *prices, rows, PATIENCE)
         collector.drain()

@@ -120,7 +120,7 @@ def _finish(cfg, inp, st, po, worker, now):
 @inlined
 def _anyone_wants(cfg, st, po, worker):
     low = po.w[worker, P.FIRST_RANK]
-    for k in range(low, low + cfg.dp):
+    for k in range(low, low + cfg.dp):  # noqa: SIM110 - kernels know no generators
         if st.r[k, S.WANTED_N] > 0:
             return True
     return False
