@@ -106,19 +106,13 @@ class Metrics:
         run, tokens_in = self.run, max(self.run.input_tokens, 1)
         n = run.n_completed
         # Two pools have two sizes; what each of them holds is told by the views.
+        left = self.n_requests - n - self.n_rejected - self.n_failed
         usage = self.peak_active_blocks / self.spec.blocks if isinstance(self.spec, EngineSpec) else None
         rows: list[Row] = [
             ("run", "requests", "submitted", self.n_requests, "requests", self.n_requests),
             ("run", "requests", "completed", n, "requests", self.n_requests),
             ("run", "requests", "rejected", self.n_rejected, "requests", self.n_requests),
-            (
-                "run",
-                "requests",
-                "unfinished",
-                self.n_requests - n - self.n_rejected - self.n_failed,
-                "requests",
-                self.n_requests,
-            ),
+            ("run", "requests", "unfinished", left, "requests", self.n_requests),
             *([("run", "requests", "failed", self.n_failed, "requests", self.n_requests)] if self.n_failed else []),
             *([("run", "requests", "warmup", self.n_warmup, "requests", self.n_requests)] if self.n_warmup else []),
             ("run", "passes", "total", self.n_passes, "passes", self.n_passes),

@@ -156,9 +156,9 @@ def pool_rows(replayed: Replayed) -> list[Row]:
             | {
                 "admissions": mine,
                 "prefill_worker_idx": at,
-                "decode_reused_input_tokens": max(
-                    (cached for where, _, cached in mine if where == "decode"), default=None
-                ),
+                # What a decode worker finds again after a preemption counts in the summary only.
+                "reused_input_tokens": max((c for where, _, c in mine if where == "prefill"), default=0),
+                "decode_reused_input_tokens": max((c for where, _, c in mine if where == "decode"), default=None),
             }
         )
     return listed
