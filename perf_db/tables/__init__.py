@@ -21,6 +21,7 @@ from perf_db.tables.chunks import CHUNKS
 from perf_db.tables.evidence import EVIDENCE
 from perf_db.tables.files import FILES
 from perf_db.tables.ground_truth import GROUND_TRUTH
+from perf_db.tables.handoffs import HANDOFFS
 from perf_db.tables.metrics import METRICS
 from perf_db.tables.passes import PASSES
 from perf_db.tables.perf_anomalies import PERF_ANOMALIES
@@ -48,6 +49,7 @@ __all__ = [
     "EVIDENCE",
     "FILES",
     "GROUND_TRUTH",
+    "HANDOFFS",
     "METRICS",
     "NATIVE_TABLES",
     "NOTE_TABLES",
@@ -75,7 +77,7 @@ RESULT_TABLES: dict[str, Table] = {
     t.name: t
     for t in (
         *(REQUESTS, SPANS, BURSTS, PASSES, EVIDENCE, CELL_OPS, PRESSURE, QUARANTINE),
-        *(ADMISSIONS, CHUNKS, ACCEPTANCE, METRICS),
+        *(ADMISSIONS, CHUNKS, ACCEPTANCE, HANDOFFS, METRICS),
     )
 }
 # Kept inside the DuckDB file: few rows per replay.

@@ -41,6 +41,7 @@ RUNS = Table(
         Column("n_requests", Dtype.INT64, "requests", "requests of the trace"),
         Column("n_completed", Dtype.INT64, "requests", "completed"),
         Column("n_rejected", Dtype.INT64, "requests", "rejected"),
+        Column("n_failed", Dtype.INT64, "requests", "failed: no decode worker could ever take them over"),
         Column("n_unfinished", Dtype.INT64, "requests", "neither, when the replay stopped"),
         Column("n_quarantined", Dtype.INT64, "rows", "rows of the source that were set aside"),
         Column("n_passes", Dtype.INT64, "passes", "forward passes"),

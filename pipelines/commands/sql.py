@@ -24,7 +24,7 @@ def sql(query: str | None, style: str, limit: int | None, memory: str | None, ro
     """Run QUERY (or standard input) over all tables and views; nothing can be changed.
 
     Tables: runs, requests, spans, bursts, passes, evidence, pressure, quarantine, admissions, chunks, acceptance,
-    metrics (docs/tables.md).
+    handoffs, metrics (docs/tables.md).
     """
     from assets.views import open_store
     from perf_db.sqlsafe import answering

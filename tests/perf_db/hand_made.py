@@ -103,6 +103,11 @@ def hand_made() -> dict[str, dict[str, np.ndarray]]:
         (0, 0, 4, 1, 0, none, 1, 5 * MS, 3, 200, 200, 0, 0, 0),
         (0, 1, 0, 0, 0, none, 3, 12 * MS, 1, 101, 163, 81, 103, 0),
     )
+    handoffs = table(
+        "request source_worker source_rank worker dp_rank prefill_admitted_ns held_ns reserved_ns transferred_ns "
+        "activated_ns decode_admitted_ns released_ns sent_tokens",
+        (B, 0, 0, 1, 0, 10 * MS, 30 * MS, 30 * MS, 31 * MS, none, none, none, 28),
+    )
     return {
         "requests": requests,
         "spans": spans,
@@ -112,6 +117,7 @@ def hand_made() -> dict[str, dict[str, np.ndarray]]:
         "chunks": chunks,
         "pressure": pressure,
         "acceptance": acceptance,
+        "handoffs": handoffs,
         "evidence": evidence,
         "cell_ops": cell_ops(),
     }
