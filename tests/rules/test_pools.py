@@ -49,7 +49,7 @@ def pools(
     concurrency: int | None = None,
     **both: Any,
 ) -> Pools:
-    """Replay named requests. Defaults: one worker each, 4-token blocks, prefill 10 ms, decode 1 ms, instant transfer."""
+    """Replay named requests. Defaults: one worker each, 4-token blocks, prefill 10, decode 1 ms, instant transfer."""
     common = {"profile": "parity", "block_tokens": 4, "blocks": 256, "timing": fixed(10, 1), "async_scheduling": False}
     common |= {"max_num_seqs": 64, **both}
     spec = PoolsSpec(
@@ -133,7 +133,7 @@ def test_pd_4_held_sources_keep_the_prefill_pool_full(engine: str) -> None:
 
 
 def test_pd_12_a_full_decode_pool_holds_sources_back(engine: str) -> None:
-    """Six decode blocks: A takes four; B, who needs four, is reserved when A has ended, and holds its source so long."""
+    """Six decode blocks: A takes four; B, who needs four, is reserved when A has ended and holds its source so long."""
     got = pools(engine, {"A": Ask(12, 5), "B": Ask(13, 1, at=1)}, decode={"blocks": 6})
     assert got.tokens("A") == [11, 12, 13, 14, 15]
     assert got.instants("B") == (20, 20, 20, 20, 20)

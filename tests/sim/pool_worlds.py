@@ -47,6 +47,7 @@ def _side(rng: random.Random, profile: Any, block_tokens: int, caching: bool) ->
         preemption="fifo" if profile == "parity" and rng.random() < 0.1 else "lifo",
         prefill_schedule_interval=rng.choice([1, 1, 1, 2]) if profile != "trtllm" else 1,
         watermark=rng.choice([0.0, 0.0, 0.1]) if profile == "vllm" else 0.0,
+        reserve_full_isl=profile != "vllm" or rng.random() < 0.5,
         speedup_ratio=rng.choice([1.0, 1.0, 1.0, 2.0]),
     )
 
