@@ -27,8 +27,8 @@ REQUESTS = Table(
             "first_token_ns",
             Dtype.INT64,
             "ns",
-            "first output token; null if none was made. With separate pools it is a decode worker's: the transfer and a "
-            "decode pass are in it, and handoffs.held_ns has the end of the prefill",
+            "first output token; null if none was made. With separate pools it is a decode worker's: transfer and "
+            "a decode pass are in it, and handoffs.held_ns has the end of the prefill",
             nullable=True,
         ),
         Column("second_token_ns", Dtype.INT64, "ns", "second output token; null below two", nullable=True),
