@@ -18,7 +18,7 @@ from sim.speculation.columns import Drafting
 from sim.speculation.tail import close_open_bursts
 from sim.state import Config, State
 from sim.tail import close_open_spans
-from sim.timing.evidence import EvidenceCounter
+from sim.timing.evidence import EvidenceCounter, PoolsEvidence
 
 REQUEST_ROWS = 1 << 13  # rows that stay in the processor's cache while they become columns
 _REQUEST_COLUMNS = {
@@ -59,7 +59,7 @@ class Collector:
         self.ranks = ranks or spec.ranks
         self.spec, self.load, self.config, self.state, self.sink = spec, load, config, state, sink
         self.drafting = drafting
-        self.evidence = EvidenceCounter(spec.timing, spec.profile)
+        self.evidence: EvidenceCounter | PoolsEvidence = EvidenceCounter(spec.timing, spec.profile)
         # Gaps of requests that do not complete are taken out again at the end.
         self.keep_spans = spec.stop_ns is not None or load.warmup > 0 or _may_break_off(spec, load)
         self.clock = PassClock(self.ranks, len(load), keep_spans=self.keep_spans)

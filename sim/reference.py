@@ -40,7 +40,7 @@ from sim.result import (
 )
 from sim.spec import Deployment, EngineSpec, PoolsSpec, Speculation
 from sim.speculation import draws
-from sim.timing.evidence import EvidenceCounter
+from sim.timing.evidence import EvidenceCounter, PoolsEvidence
 from sim.timing.plain import CLOCK_END_NS, PlainPricer, Price, Work
 
 if TYPE_CHECKING:
@@ -1078,17 +1078,24 @@ def replay(spec: Deployment, workload: Workload, sink: Sink) -> Outcome:
         if upcoming > CLOCK_END_NS:
             raise TimingError(CLOCK_MESSAGE)
         now = upcoming
-    return finish(spec, out, requests, sink, now, began)
+    counter = EvidenceCounter(spec.timing, spec.profile, compiled=False)
+    return finish(counter, out, requests, sink, now, began)
 
 
-def finish(spec: EngineSpec, out: Tables, requests: list[Request], sink: Sink, now: int, began: float) -> Outcome:
+def finish(
+    counter: EvidenceCounter | PoolsEvidence,
+    out: Tables,
+    requests: list[Request],
+    sink: Sink,
+    now: int,
+    began: float,
+) -> Outcome:
     for request in requests:
         out.log_request(request)
     tables = {}
     for name, columns in TABLES.items():
         data = np.array(out.rows[name], np.int64).reshape(-1, len(columns))
         tables[name] = {column: np.ascontiguousarray(data[:, i]) for i, column in enumerate(columns)}
-    counter = EvidenceCounter(spec.timing, spec.profile, compiled=False)
     counter.add(tables["passes"])
     tables["evidence"] = counter.columns()
     gaps: list[tuple[int, int]] = []

@@ -32,6 +32,7 @@ from sim.reference import (
 )
 from sim.result import EXCEEDS_POOL, FAILED, NO_REASON, PROMPT_AT_LIMIT, REJECTED, Outcome, Sink
 from sim.spec import EngineSpec, PoolsSpec
+from sim.timing.evidence import PoolsEvidence
 from sim.timing.plain import CLOCK_END_NS, Work, nearest_ns
 
 
@@ -429,4 +430,4 @@ def replay(spec: PoolsSpec, workload: Workload, sink: Sink) -> Outcome:
         now = upcoming
     for _, handoff in sorted(pools.handoffs.items()):
         out.log_handoff(handoff)
-    return finish(spec.decode, out, requests, sink, now, began)
+    return finish(PoolsEvidence(spec, compiled=False), out, requests, sink, now, began)

@@ -157,7 +157,7 @@ ACCEPTANCE = (  # request that verified drafts; rounds in passes that also compu
     "accepted_5",
 )
 EVIDENCE = (
-    "role",  # of the workers; all are aggregated
+    "role",  # of the workers, code of ROLE_NAMES
     "phase",  # code of PHASE_NAMES
     "cell",
     "extrapolated",  # 0/1

@@ -257,6 +257,11 @@ class PoolsSpec:
     transfer: Transfer = field(default_factory=Transfer)
 
     @property
+    def sides(self) -> tuple[EngineSpec, EngineSpec]:
+        """Prefill, decode."""
+        return self.prefill, self.decode
+
+    @property
     def workers(self) -> int:
         """Of both pools."""
         return self.prefill.workers + self.decode.workers

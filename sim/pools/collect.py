@@ -12,6 +12,7 @@ from sim.pools.state import Pools
 from sim.result import HANDOFFS, TABLES, Columns, Sink
 from sim.spec import PoolsSpec
 from sim.state import Config, State
+from sim.timing.evidence import PoolsEvidence
 
 _INSTANTS = {
     "held_ns": P.HELD,
@@ -29,6 +30,7 @@ class PoolsCollector(Collector):
     def __init__(self, spec: PoolsSpec, load: Workload, config: Config, state: State, sink: Sink, pools: Pools) -> None:
         super().__init__(spec.decode, load, config, state, sink, ranks=pools.ranks)
         self.pools = pools
+        self.evidence = PoolsEvidence(spec)
         self.worker_of = pools.worker_of.astype(np.int64)
         self.dp_rank_of = np.arange(pools.ranks) - pools.w[self.worker_of, P.FIRST_RANK]
 

@@ -67,6 +67,7 @@ def replay(
         n_requests=len(workload),
         peak_active_blocks=int(state.g[S.PEAK_ACTIVE]),
         latencies=gaps,
+        lookups=collector.evidence.lookups(),
     )
     if progress is not None:
         progress(len(workload), len(workload))

@@ -13,7 +13,7 @@ from sim.kv.pool import available, close_shared, lookup, pin, release, take
 from sim.queues import insert_waiting
 from sim.result import EXCEEDS_POOL, FAILED, NO_REASON, PROMPT_AT_LIMIT
 from sim.source import heap_pop, heap_push, mark_dirty, request_ended
-from sim.timing.compiled import _nearest_ns as nearest_ns
+from sim.timing.compiled import nearest_ns
 
 
 @kernel

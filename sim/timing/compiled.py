@@ -106,7 +106,7 @@ def _segment(axis, x):
 
 
 @kernel
-def _nearest_ns(seconds):
+def nearest_ns(seconds):
     """Whole nanoseconds next to the exact value of `seconds`, ties to even: `plain.nearest_ns` without big numbers."""
     ns = seconds * 1e9
     # What the product lost, exactly: both halves have so few bits that their products with 1e9 = 2**9 * 5**9 fit.
@@ -124,13 +124,13 @@ def _nearest_ns(seconds):
 def _scaled_ns(ms, ratio):
     if not (ms >= 0.0 and ms < LONGEST_MS):
         return -1
-    ns = _nearest_ns(ms / 1000.0)
+    ns = nearest_ns(ms / 1000.0)
     if ratio == 1.0:
         return ns
     seconds = (ns // 1_000_000_000 + (ns % 1_000_000_000) / 1e9) / ratio
     if not seconds < LONGEST_MS / 1000.0:
         return -1
-    return _nearest_ns(seconds)
+    return nearest_ns(seconds)
 
 
 @inlined

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.result import EVIDENCE, FIRST_LOOKUP, Columns
-from sim.spec import TableTiming, Timing
+from sim.spec import PoolsSpec, TableTiming, Timing
 from sim.timing.plain_tables import TablePricer
 from sim.timing.tables import EXTRAPOLATED, ArrayTiming, mixed_pass, split_codes
 
@@ -106,6 +106,45 @@ class EvidenceCounter:
             return _columns(self._arrays.rows(), (*EVIDENCE, *FIRST_LOOKUP))
         rows = [(0, *key, 0, -1, *values, 0) for key, values in sorted(self._rows.items())]
         return _columns(rows, EVIDENCE)
+
+
+class PoolsEvidence:
+    """Lookups of two pools, by role."""
+
+    def __init__(self, spec: PoolsSpec, *, compiled: bool = True) -> None:
+        self._sides = [EvidenceCounter(side.timing, side.profile, compiled=compiled) for side in spec.sides]
+        self._first_of_decode = spec.prefill.workers
+
+    def add(self, passes: Columns) -> None:
+        """As `EvidenceCounter.add`."""
+        of_decode = passes["worker"] >= self._first_of_decode
+        for counter, mine in zip(self._sides, (~of_decode, of_decode), strict=True):
+            part = {name: values[mine] for name, values in passes.items()}
+            counter.add(part)
+            for name in ("prefill_cell", "decode_cell"):
+                passes[name][mine] = part[name]
+
+    def columns(self) -> Columns:
+        """The evidence table, the prefill pool's rows first."""
+        return _with_roles([counter.columns() for counter in self._sides])
+
+    def lookups(self) -> Columns:
+        """As `EvidenceCounter.lookups`; work that one of the pools does not tell is 0."""
+        found = [counter.lookups() for counter in self._sides]
+        names = max((list(each) for each in found), key=len)
+        rows = [len(each["role"]) for each in found]
+        return _with_roles(
+            [
+                {name: each.get(name, np.zeros(n, np.int64)) for name in names}
+                for each, n in zip(found, rows, strict=True)
+            ]
+        )
+
+
+def _with_roles(sides: list[Columns]) -> Columns:
+    for role, columns in enumerate(sides, start=1):
+        columns["role"] = np.full(len(columns["role"]), role, np.int64)
+    return {name: np.concatenate([side[name] for side in sides]) for name in sides[0]}
 
 
 def _columns(rows: list[tuple[int, ...]], names: tuple[str, ...]) -> Columns:
