@@ -281,6 +281,9 @@ def test_cleaned_tables_make_more_work_cost_no_less(model, named):
         ("Qwen/Qwen3.5-27B", "sglang", {"tp": 2}),
         ("Qwen/Qwen3-32B-FP8-Static-PerTensor", "vllm", {"tp": 2}),
         ("meta-llama/Meta-Llama-3.1-70B", "trtllm", {"tp": 4}),
+        ("meta-llama/Llama-4-Maverick-17B-128E-Instruct", "vllm", {"tp": 8}),
+        ("XiaomiMiMo/MiMo-V2-Flash", "sglang", {"tp": 4}),
+        ("google/gemma-4-26B-A4B", "vllm", {"tp": 1}),
     ],
 )
 def test_every_architecture_is_priced(model, backend, named):
