@@ -84,7 +84,7 @@ def replay_trace(
     with input_faults():
         recipe = recipe_of(context, config, store)
         report = run_replay(recipe.load(), store, base=recipe.base, name=recipe.name)
-    for warning in report.inputs.warnings:
+    for warning in report.warnings:
         context.log.warning(warning)
     tags = {"tracemill/run_id": report.run_id, "tracemill/replay_id": report.replay_id}
     context.instance.add_run_tags(context.run.run_id, tags)
