@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -10,6 +11,7 @@ from perf_db.gpu.deployment import resolve
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.models import load_model
 from perf_db.gpu.source import open_root
+from tests.perf_db.gpu.measured import extra_root
 from tests.perf_db.gpu.tiny import CONFIG, MODEL, deployed, tables, write_tiny
 
 
@@ -158,3 +160,10 @@ def test_an_architecture_nobody_wrote_down(root):
     with pytest.raises(PerfDataError, match=r"is OtherForCausalLM; priced are dense_gqa \(") as caught:
         OpLevel(resolve(root, "tiny/other", "h200_sxm", "vllm"), root, clean=False)
     assert caught.value.reason == "unsupported_architecture"
+
+
+def test_the_extra_is_a_carrier_of_files_its_code_is_never_run():
+    root = extra_root()
+    resolve(root, "Qwen/Qwen3-32B", "h200_sxm", "vllm", tp=4)
+    assert root.kind == "extra" and root.provenance([])["distribution"] == "aiconfigurator-core"
+    assert not any(name.split(".")[0] == "aiconfigurator_core" for name in sys.modules)
