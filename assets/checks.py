@@ -150,7 +150,9 @@ LAWS = (
         WITH paid AS (
             SELECT 'prefill' AS phase, sum(prefill_ns) AS ns FROM passes WHERE run_id = $run
             UNION ALL SELECT 'decode', sum(decode_ns) FROM passes WHERE run_id = $run),
-        asked AS (SELECT phase, sum(total_ns) AS ns FROM evidence WHERE run_id = $run GROUP BY phase)
+        asked AS (
+            SELECT replace(phase, 'mixed_', '') AS phase, sum(total_ns) AS ns
+            FROM evidence WHERE run_id = $run GROUP BY ALL)
         SELECT p.phase, p.ns AS passes_ns, a.ns AS evidence_ns FROM paid p LEFT JOIN asked a USING (phase)
         WHERE coalesce(p.ns, 0) != coalesce(a.ns, 0)
         """,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sim.spec import TableTiming, Timing
+from sim.timing.tables import ArrayTiming
 
 
 def digest(*parts: bytes | str) -> str:
@@ -55,6 +56,15 @@ def timing_digest(timing: Timing) -> str:
     if isinstance(timing, TableTiming):
         arrays = ("prefill_tokens", "prefill_ms", "decode_kv_tokens", "decode_context", "decode_ms")
         return digest("table", *(part for name in arrays for part in _array_parts(getattr(timing, name))))
+    if isinstance(timing, ArrayTiming):
+        # What a header says beside the figures (where they came from, how far they are off) prices nothing.
+        known = (
+            *("nextn", "square_root", "extra_ms", "lookups", "outside_by_prompt"),
+            *("flat_batch", "between_batches", "mixed_pass_extra_ms"),
+        )
+        header = {name: timing.header[name] for name in known if name in timing.header}
+        parts = (part for name in sorted(timing.arrays) for part in (name, *_array_parts(timing.arrays[name])))
+        return digest(timing.kind, canonical_json(header), *parts)
     return digest(repr(timing))
 
 

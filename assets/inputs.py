@@ -13,6 +13,8 @@ import numpy as np
 
 from assets import synthetic
 from assets.ingest import Quarantine, Trace, TraceError, read_trace
+from assets.pricing import Pricing, price_deployment
+from assets.quarantine_limits import Verdict, judge
 from sim.config import RunConfig
 from sim.config import traffic as kinds
 from sim.inputs import Workload
@@ -36,6 +38,7 @@ class Inputs:
         provenance: source, digest, counts and lineage, ready for JSON. `digest` identifies the traffic's content.
         warnings: what is allowed and yet probably not meant.
         trace: the trace as read, before load and stop; None for made-up traffic.
+        pricing: where the prices of passes and the size of the KV pool come from.
     """
 
     spec: EngineSpec
@@ -49,26 +52,43 @@ class Inputs:
     provenance: dict[str, Any]
     warnings: tuple[str, ...]
     trace: Trace | None
+    pricing: Pricing | None = None
 
 
-def prepare(config: RunConfig, *, base: Path, progress: Progress | None = None) -> Inputs:
+def prepare(config: RunConfig, *, base: Path, progress: Progress | None = None, keep_limits: bool = True) -> Inputs:
     """Read or make the traffic of a configuration.
 
     Args:
         config: a loaded configuration.
         base: folder that a relative trace path starts from.
         progress: called with (bytes read, bytes in all) while a trace is read.
+        keep_limits: more bad rows than `traffic.source.quarantine` allows are an error.
 
     Raises:
         TraceError: the trace cannot be used, or not with this configuration.
     """
-    spec = config.engine_spec()
+    pricing = price_deployment(config, base=base)
+    spec = pricing.spec
     if isinstance(config.traffic.source, kinds.Trace):
         inputs = _from_trace(config, config.traffic.source, spec, base, progress)
     else:
         inputs = _made_up(config, config.traffic.source, spec)
+    verdict = verdict_on(config, inputs)
+    if verdict.failed and keep_limits:
+        raise TraceError(f"{inputs.provenance['path']}: {verdict.failed}; mend the file, or raise the limit")
+    if verdict.warned:
+        inputs = replace(inputs, warnings=(*inputs.warnings, verdict.warned))
     _insist_that_prompts_fit(inputs)
-    return inputs
+    return replace(inputs, pricing=pricing, warnings=inputs.warnings + pricing.warnings)
+
+
+def verdict_on(config: RunConfig, inputs: Inputs) -> Verdict:
+    """What the limits of the configuration say of the rows that were set aside."""
+    source = config.traffic.source
+    if not isinstance(source, kinds.Trace):
+        return Verdict("", "")
+    facts = inputs.provenance
+    return judge(facts["rows_read"], facts["reasons"], source.quarantine)
 
 
 def _from_trace(

@@ -36,10 +36,9 @@ _CHECKS = {
 }
 
 
-def _spec(table: Table, deps: list[str]) -> dg.AssetSpec:
+def _spec(table: Table) -> dg.AssetSpec:
     return dg.AssetSpec(
         table.name,
-        deps=deps,
         description=f"One row is {table.row_is}.",
         group_name="performance_data",
         kinds={"parquet"},
@@ -51,11 +50,8 @@ def _spec(table: Table, deps: list[str]) -> dg.AssetSpec:
 
 @dg.multi_asset(
     name="examine_performance_data",
-    specs=[
-        _spec(PERF_TABLES, []),
-        _spec(PERF_ANOMALIES, [PERF_TABLES.name]),
-        _spec(PERF_REPAIRS, [PERF_TABLES.name]),
-    ],
+    # Siblings: each follows from the files, none from another.
+    specs=[_spec(table) for table in (PERF_TABLES, PERF_ANOMALIES, PERF_REPAIRS)],
     check_specs=[
         dg.AssetCheckSpec(name, asset=table, description=claim, blocking=strict)
         for table, checks in _CHECKS.items()
@@ -110,14 +106,14 @@ def _anomalies(found: Examined, root: PerfRoot, path: Path, state: dg.DataVersio
     wide = [row for row in found.tables if (row["widest_duplicate"] or 1) > WIDE]
     bound = [row for row in found.tables if row["n_host_bound"]]
     slices = worst_slices(root, found.anomalies, found.repairs)
-    metadata: dict[str, Any] = {
-        "dagster/row_count": found.anomalies.height,
+    metadata: dict[str, Any] = {"dagster/row_count": found.anomalies.height}
+    if slices:
+        metadata["worst_slices"] = picture(slices, "worst slices, measured and cleaned")
+    metadata |= {
         "by_kind": _by_kind(found.anomalies),
         "furthest_out": preview(PERF_ANOMALIES, found.worst(3).rows()),
         "file": dg.MetadataValue.path(str(path)),
     }
-    if slices:
-        metadata["worst_slices"] = picture(slices, "worst slices, measured and cleaned")
     return dg.MaterializeResult(
         asset_key=PERF_ANOMALIES.name,
         data_version=state,
@@ -158,11 +154,16 @@ def _repairs(found: Examined, path: Path, state: dg.DataVersion) -> dg.Materiali
 
 
 def _by_kind(frame: Any) -> dg.TableMetadataValue:
-    counts = frame.group_by("table_name", "kind").len().sort("table_name", "kind").rows()
-    return dg.MetadataValue.table(
-        [dg.TableRecord({"table": table, "kind": kind, "rows": n}) for table, kind, n in counts]
-        or [dg.TableRecord({"table": "none", "kind": "none", "rows": 0})]
-    )
+    """Rows by table and kind: a line per table."""
+    counts: dict[str, dict[str, int]] = {}
+    for table, kind, n in frame.group_by("table_name", "kind").len().sort("table_name", "kind").rows():
+        counts.setdefault(table, {})[kind] = n
+    kinds = sorted({kind for found in counts.values() for kind in found})
+    records = [
+        dg.TableRecord({"table": table, **{kind: found.get(kind, 0) for kind in kinds}})
+        for table, found in counts.items()
+    ]
+    return dg.MetadataValue.table(records or [dg.TableRecord({"table": "none"})])
 
 
 def _result(table: Table, name: str, against: list[str]) -> dg.AssetCheckResult:

@@ -38,7 +38,9 @@ def reach(store: Store, run: str, found: Difference, before: Side, after: Side) 
 
     run_id = store.commit(run).run_id
     with store.connect() as con:
-        evidence, rows = (pl.from_arrow(con.execute(q, {"run": run_id}).to_arrow_table()) for q in (_EVIDENCE, _ROWS))
+        evidence, rows = (
+            pl.from_arrow(con.sql(query, params={"run": run_id}).to_arrow_table()) for query in (_EVIDENCE, _ROWS)
+        )
     assert isinstance(evidence, pl.DataFrame) and isinstance(rows, pl.DataFrame)
     total = float(evidence["total_ms"].sum())
     answer: dict[str, Any] = {"run_id": run_id, "total_ms": total, "rests_on": {}, "note": None}

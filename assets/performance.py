@@ -7,6 +7,7 @@ import dagster as dg
 from assets.identity import sources_digest, timing_digest
 from assets.metadata import picture
 from assets.plots import AMBER, Panel
+from assets.pricing import price_deployment
 from assets.settings import RunSettings, input_faults, recipe_of
 from perf_db.store import Store
 from sim.spec import EngineSpec
@@ -35,7 +36,8 @@ def performance(
 ) -> dg.MaterializeResult:
     """The timing model of a configuration, asked for the price of sample passes."""
     with input_faults():
-        spec = recipe_of(context, config, store).load().engine_spec()
+        recipe = recipe_of(context, config, store)
+        spec = price_deployment(recipe.load(), base=recipe.base).spec
         prefill = [(tokens, _price_ms(spec, Work(1, tokens, 0, 0, 0))) for tokens in PREFILL_TOKENS]
         decode = [(batch, _price_ms(spec, Work(0, 0, 0, batch, batch * CONTEXT))) for batch in BATCHES]
     rows = [("prefill", f"{tokens} new tokens", ms) for tokens, ms in prefill]

@@ -11,6 +11,8 @@ from assets.desk import baselines
 from assets.desk.diff import Diff, diff_runs
 from assets.desk.pair import Recorded
 from assets.desk.text import diff_text
+from assets.diff_plots import diff_pictures
+from assets.metadata import picture
 from assets.settings import TRACES, input_faults
 from perf_db.store import Store
 
@@ -46,11 +48,15 @@ def diff(
         head = Recorded.of_store(store, ids[0])
         name, folder = head.run["name"].replace(" ", "-"), Path(config.baselines)
         if name in baselines.names(folder):
-            found = baselines.check(baselines.load(folder, name), head, store)
-            return _result(found.diff, f"baseline {name}", head, accepted=found.passed)
+            kept = baselines.load(folder, name)
+            found = baselines.check(kept, head, store)
+            base = baselines.rows_of(kept, store)
+            return _result(found.diff, f"baseline {name}", base, head, accepted=found.passed)
         if len(ids) > 1:
-            return _result(diff_runs(Recorded.of_store(store, ids[1]), head), f"run {ids[1]}", head, accepted=None)
-    return _result(None, "nothing: the first replay of its trace, and no baseline of its name", head, accepted=None)
+            base = Recorded.of_store(store, ids[1])
+            return _result(diff_runs(base, head), f"run {ids[1]}", base, head, accepted=None)
+    nothing = "nothing: the first replay of its trace, and no baseline of its name"
+    return _result(None, nothing, None, head, accepted=None)
 
 
 def _replays(context: dg.AssetExecutionContext, store: Store) -> list[str]:
@@ -62,15 +68,21 @@ def _replays(context: dg.AssetExecutionContext, store: Store) -> list[str]:
     return [run_id for run_id in ids if run_id in kept][:2]
 
 
-def _result(found: Diff | None, base: str, head: Recorded, *, accepted: bool | None) -> dg.MaterializeResult:
+def _result(
+    found: Diff | None, called: str, base: Recorded | None, head: Recorded, *, accepted: bool | None
+) -> dg.MaterializeResult:
     explained = found is None or found.explained
-    metadata = {"compared with": base, "run_id": head.run["run_id"], "same": found.same if found else "unknown"}
+    metadata = {"compared with": called, "run_id": head.run["run_id"], "same": found.same if found else "unknown"}
     if found is not None and not found.same:
         metadata |= {
             "input change": ", ".join(found.input_change),
             "mechanism": f"{found.mechanism.name}: {found.mechanism.detail}" if found.mechanism else "none",
             "diff": dg.MetadataValue.md(f"```text\n{diff_text(found)}\n```"),
         }
+        if base is not None:
+            metadata["pictures"] = picture(
+                diff_pictures(found, base, head), "where the change came from, base and head"
+            )
         metadata |= {f"{a.latency} change, ms": a.change_ns / 1e6 for a in found.attribution}
     return dg.MaterializeResult(
         metadata=metadata,

@@ -17,7 +17,7 @@ from assets.settings import TRACES, RunSettings, input_faults, recipe_of
 from perf_db.commit import Commit
 from perf_db.schema import Table
 from perf_db.store import Store
-from perf_db.tables import METRICS, RESULT_TABLES
+from perf_db.tables import EVIDENCE, METRICS, QUARANTINE, RESULT_TABLES
 
 CODE = sources_digest("sim")[:12]
 # Where a column of a result comes from, for the UI's lineage view.
@@ -33,8 +33,12 @@ FROM_TRACE = {
 }
 
 
+# What a table holds beside what the engine did: rows that were set aside, and the data that priced the passes.
+_ALSO_FROM = {QUARANTINE.name: ("trace",), EVIDENCE.name: ("performance",)}
+
+
 def _spec(table: Table) -> dg.AssetSpec:
-    upstream = ["requests", "passes"] if table is METRICS else ["replay"]
+    upstream = ["requests", "passes"] if table is METRICS else ["replay", *_ALSO_FROM.get(table.name, ())]
     return dg.AssetSpec(
         table.name,
         deps=upstream,
@@ -80,7 +84,7 @@ def replay_trace(
     with input_faults():
         recipe = recipe_of(context, config, store)
         report = run_replay(recipe.load(), store, base=recipe.base, name=recipe.name)
-    for warning in report.inputs.warnings:
+    for warning in report.warnings:
         context.log.warning(warning)
     tags = {"tracemill/run_id": report.run_id, "tracemill/replay_id": report.replay_id}
     context.instance.add_run_tags(context.run.run_id, tags)
@@ -94,14 +98,14 @@ def replay_trace(
 
 def _replay_result(con: Any, report: RunReport) -> dg.MaterializeResult:
     pool, queue = run_plots.timeline(con, report.run_id)
-    panels = [pool, queue, run_plots.ttft_distribution(con, report.run_id)]
+    panels = [pool, queue, run_plots.ttft_distribution(con, report.run_id), run_plots.pass_times(con, report.run_id)]
     return dg.MaterializeResult(
         asset_key="replay",
         data_version=dg.DataVersion(str(report.run["result_digest"])),
         metadata={
             "kv_pool_over_time": dg.MetadataValue.md(spark(pool.y, "share of the KV pool in use over virtual time")),
             "queue_over_time": dg.MetadataValue.md(spark(queue.y, "waiting requests over virtual time")),
-            "pictures": picture(panels, "KV pool, queue and TTFT"),
+            "pictures": picture(panels, "KV pool, queue, TTFT and passes"),
             "run_id": report.run_id,
             "replay_id": report.replay_id,
             "result_digest": str(report.run["result_digest"]),

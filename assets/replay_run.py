@@ -15,22 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assets.cell_ops import cell_ops
 from assets.identity import canonical_json, digest, new_run_id, replay_id, sources_digest, timing_digest
 from assets.inputs import Inputs, prepare
+from assets.pricing import Pricing
+from assets.strict import insist
 from perf_db.store import Store
-from perf_db.tables import schema_digest
+from perf_db.tables import CELL_OPS, schema_digest
 from perf_db.writer import Identity
 from sim.metrics import Metrics, Row, Tap
+from sim.result import PHASE_NAMES, Columns, Outcome, Sink
 from sim.sessions import of_sessions
+from sim.timing.tables import ArrayTiming
 
 if TYPE_CHECKING:
     from sim.config import RunConfig
-    from sim.spec import EngineSpec
+    from sim.spec import EngineSpec, Timing
 
 Progress = Callable[[int, int], None]
 
-# How a pass with prefill and decode work is priced. The timing models so far know no joint price.
-MIXED_PASS = {"vllm": "two_prices", "parity": "two_prices", "trtllm": "two_prices"}
+NEARLY_FULL = 0.9  # of the KV pool; beyond it waiting times move by factors
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class RunReport:
         metrics: rows of `metrics`: scope, metric, stat, value, unit, n.
         summary: the figures under the reference simulator's key names.
         seconds: host time by stage.
+        warnings: what is allowed and yet probably not meant, what the replay showed included.
     """
 
     run: dict[str, Any]
@@ -50,6 +55,7 @@ class RunReport:
     database: Path
     inputs: Inputs
     seconds: dict[str, float]
+    warnings: tuple[str, ...] = ()
 
     @property
     def run_id(self) -> str:
@@ -87,15 +93,21 @@ def run_replay(
     prepared = time.perf_counter()
     # Loading machine code takes a good part of a second: not before the trace is known to be good.
     from sim.engine import load_kernels, replay
+    from sim.timing.compiled import compile_timing
 
     load_kernels(drafting=inputs.spec.speculation is not None)
+    compile_timing(inputs.spec)  # array timings are packed once; from here on that is known
     loaded = time.perf_counter()
     run = run_facts(config, inputs, name=name)
+    pricing = inputs.pricing or Pricing(inputs.spec)
     # Whatever ends the block before the commit, Ctrl-C and a cancelled Dagster step included, leaves nothing behind.
     with store.begin(run["run_id"], identity=_identity(inputs)) as writer:
-        sink = Tap(writer, warmup=inputs.workload.warmup)
+        sink = Tap(with_corrections(writer, inputs.spec.timing), warmup=inputs.workload.warmup)
         outcome = replay(inputs.spec, inputs.workload, sink, progress=progress)
         replayed = time.perf_counter()
+        insist(pricing.strict, outcome.lookups)
+        if pricing.model is not None:
+            writer.rows(CELL_OPS.name, cell_ops(outcome.lookups, pricing.model, pricing.cells))
         metrics = sink.compute(outcome, inputs.spec, sla=config.sla, gpus_per_worker=config.gpus_per_worker)
         rows = metric_rows(metrics, inputs) + session_rows(sink, inputs)
         writer.metrics(rows)
@@ -114,12 +126,29 @@ def run_replay(
         "replay": replayed - loaded,
         "write": finished - replayed,
     }
-    return RunReport(run, rows, summary(metrics, inputs), store.database, inputs, seconds)
+    warnings = inputs.warnings + pool_warnings(inputs.spec, outcome)
+    return RunReport(run, rows, summary(metrics, inputs), store.database, inputs, seconds, warnings)
+
+
+def pool_warnings(spec: EngineSpec, outcome: Outcome) -> tuple[str, ...]:
+    """What the demand for KV blocks says about how far the figures carry."""
+    share = outcome.peak_active_blocks / spec.blocks
+    if share < NEARLY_FULL:
+        return ()
+    return (
+        f"KV demand reached {share:.1%} of the pool ({outcome.peak_active_blocks:,} of {spec.blocks:,} blocks on one "
+        "rank): near capacity, waiting times move by factors with small errors of the pool's size",
+    )
 
 
 def run_facts(config: RunConfig, inputs: Inputs, *, name: str) -> dict[str, Any]:
     """The part of a run's row that is known before the replay."""
-    canonical = config.canonical()
+    canonical, pricing = config.canonical(), inputs.pricing or Pricing(inputs.spec)
+    # Where the pool follows from memory, the number found is part of what was replayed.
+    canonical["engine"]["workers"]["aggregated"]["kv_cache"]["capacity"]["blocks"] = inputs.spec.blocks
+    provenance = dict(inputs.provenance)
+    if pricing.provenance:
+        provenance["performance"] = pricing.provenance
     trace = str(inputs.provenance["digest"])
     parts = {
         "performance": timing_digest(inputs.spec.timing),
@@ -135,19 +164,46 @@ def run_facts(config: RunConfig, inputs: Inputs, *, name: str) -> dict[str, Any]
         "performance_digest": parts["performance"],
         "engine_digest": parts["engine"],
         "config_json": canonical_json(canonical),
-        "provenance_json": canonical_json(inputs.provenance),
+        "provenance_json": canonical_json(provenance),
         "seed": config.seed,
         "profile": inputs.spec.profile,
         "backend": config.engine.backend,
         "model": config.engine.model,
         "hardware": config.engine.hardware,
-        "mixed_pass": MIXED_PASS[inputs.spec.profile],
+        "timing": inputs.spec.timing.kind if pricing.source == "given" else pricing.source,
+        "mixed_pass": pricing.mixed_pass,
+        "kv_blocks": inputs.spec.blocks,
+        "kv_blocks_estimated": pricing.estimated_blocks,
         "unproven": ",".join(unproven(inputs.spec)),
         "tracemill_version": metadata.version("tracemill"),
         "python_version": platform.python_version(),
         "numpy_version": np.__version__,
         "numba_version": metadata.version("numba"),
     }
+
+
+class _Corrected:
+    """Adds the factor of each correction bin to evidence: the engine counts bins, the snapshot knows their factors."""
+
+    def __init__(self, sink: Sink, timing: ArrayTiming) -> None:
+        self._sink = sink
+        mixed = timing.arrays["factor_mixed"].ravel()
+        stores = {"prefill": timing.arrays["factor_prefill"], "decode": timing.arrays["factor_decode"].ravel()}
+        self._stores = [stores.get(name, mixed) for name in PHASE_NAMES]
+
+    def rows(self, table: str, columns: Columns) -> None:
+        if table == "evidence":
+            bins, factor = columns["correction_bin"], np.full(len(columns["phase"]), np.nan)
+            for phase, store in enumerate(self._stores):
+                here = (columns["phase"] == phase) & (bins >= 0)
+                factor[here] = store[bins[here]]
+            columns = {**columns, "correction": factor}
+        self._sink.rows(table, columns)
+
+
+def with_corrections(sink: Sink, timing: Timing) -> Sink:
+    """The sink as it is, or one that writes the factors of a tuned snapshot into evidence."""
+    return _Corrected(sink, timing) if isinstance(timing, ArrayTiming) and timing.is_corrected else sink
 
 
 def metric_rows(metrics: Metrics, inputs: Inputs) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from assets.plots import AMBER, Panel
+from assets.plots_compare import Line, Lines
 
 BUCKETS = 240
 
@@ -55,6 +56,25 @@ def ttft_distribution(con: Any, run_id: str) -> Panel:
     ranks = sorted({round((n - 1) * q / BUCKETS * 0.995) for q in range(BUCKETS + 1)})
     marks = [(values[round((n - 1) * p / 100)], f"p{p}") for p in (50, 90, 99)]
     return Panel(title, [values[r] for r in ranks], [100.0 * (r + 1) / n for r in ranks], "ms", marks=marks)
+
+
+PASSES = """
+WITH clock AS (SELECT max(end_ns) // $buckets + 1 AS bucket_ns FROM passes WHERE run_id = $run)
+SELECT CASE WHEN n_decode = 0 THEN 'prefill only' WHEN n_prefill = 0 THEN 'decode only' ELSE 'mixed' END AS mix,
+       start_ns // bucket_ns * any_value(bucket_ns) / 1e9 AS s, max(end_ns - start_ns) / 1e6 AS ms
+FROM passes, clock WHERE run_id = $run
+GROUP BY mix, start_ns // bucket_ns ORDER BY mix, s
+"""
+
+
+def pass_times(con: Any, run_id: str) -> Lines:
+    """The longest pass of every stretch of virtual time, by what it did."""
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    for mix, s, ms in con.execute(PASSES, {"run": run_id, "buckets": BUCKETS // 2}).fetchall():
+        x, y = found.setdefault(mix, ([], []))
+        x.append(float(s))
+        y.append(float(ms))
+    return Lines("longest passes, ms", [Line(mix, x, y) for mix, (x, y) in found.items()], "s")
 
 
 def arrivals(trace: Any) -> list[Panel]:

@@ -15,6 +15,7 @@ from perf_db.store import Store
 
 INPUT_FAULTS: tuple[type[Exception], ...] = (*INPUT_ERRORS, OSError)
 TRACES = dg.DynamicPartitionsDefinition(name="trace")
+INBOX = dg.DynamicPartitionsDefinition(name="inbox")  # of these, those that can be replayed are traces as well
 
 
 class RunSettings(dg.Config):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,28 @@ def trace_stats(trace: Trace) -> dict[str, Any]:
         "notes": trace.notes,
         "warnings": list(trace.warnings),
     }
+
+
+def conditions(trace: Trace) -> list[str]:
+    """What a configuration has to say for this trace to be replayed."""
+    found = []
+    if not trace.has_timestamps:
+        found.append(
+            "not every row has an arrival time: use a traffic.load of another type than trace_timestamps, which sets "
+            "the rows without one aside"
+        )
+    empty = int((trace.output_tokens == 0).sum())
+    if empty:
+        found.append(
+            f"{empty:,} row(s) ask for no output, which vLLM refuses: set traffic.zero_output to prefill_only or "
+            "quarantine"
+        )
+    if trace.pinned_rank is not None:
+        ranks = int(trace.pinned_rank.max()) + 1
+        found.append(
+            f"rows are pinned to attention-DP ranks up to {ranks - 1}: attention_data has to be {ranks} or more"
+        )
+    return found
 
 
 def _waits(trace: Trace) -> dict[str, int] | None:
@@ -115,6 +137,31 @@ def best_reuse(trace: Trace) -> dict[str, Any] | None:
 
     A block counts if an earlier request has the same ids up to and including it.
     """
+    found = reusable(trace)
+    if found is None:
+        return None
+    total = int(trace.prompt_tokens.sum())
+    return {
+        "block_tokens": trace.hash_block_tokens,
+        "blocks": found.blocks,
+        "reusable_blocks": found.reusable_blocks,
+        "reusable_tokens": int(found.tokens.sum()),
+        "share_of_blocks": found.reusable_blocks / found.blocks if found.blocks else 0.0,
+        "share_of_prompt_tokens": int(found.tokens.sum()) / total,
+        "fully_cached_requests": int((found.tokens == trace.prompt_tokens).sum()),
+    }
+
+
+class Reusable(NamedTuple):
+    """What an infinite cache would find; `tokens` per request. Shape (n,)."""
+
+    blocks: int
+    reusable_blocks: int
+    tokens: np.ndarray
+
+
+def reusable(trace: Trace) -> Reusable | None:
+    """What of each prompt earlier requests have had, in whole blocks; None where nothing is known of prefixes."""
     if trace.hash_offsets is None or trace.hash_ids is None:
         return None
     block, offsets = trace.hash_block_tokens, trace.hash_offsets
@@ -126,7 +173,8 @@ def best_reuse(trace: Trace) -> dict[str, Any] | None:
     _, dense = np.unique(trace.hash_ids, return_inverse=True)
     node = np.full(len(trace), -1, np.int64)
     active = np.flatnonzero(ends > 0)
-    blocks = reused = tokens = n_nodes = depth = 0
+    tokens = np.zeros(len(trace), np.int64)
+    blocks = reused = n_nodes = depth = 0
     while len(active):
         key = ((node[active] + 1) << 32) | dense[offsets[active] + depth]
         _, first, number = np.unique(key, return_index=True, return_inverse=True)
@@ -137,15 +185,7 @@ def best_reuse(trace: Trace) -> dict[str, Any] | None:
         seen[first] = False
         blocks += int((size > 0).sum())
         reused += int((seen & (size > 0)).sum())
-        tokens += int(size[seen].sum())
+        tokens[active] += np.where(seen, size, 0)
         depth += 1
         active = active[ends[active] > depth]
-    total = int(trace.prompt_tokens.sum())
-    return {
-        "block_tokens": block,
-        "blocks": blocks,
-        "reusable_blocks": reused,
-        "reusable_tokens": tokens,
-        "share_of_blocks": reused / blocks if blocks else 0.0,
-        "share_of_prompt_tokens": tokens / total,
-    }
+    return Reusable(blocks, reused, tokens)

@@ -6,16 +6,16 @@ import dagster as dg
 
 from assets.identity import sources_digest
 from assets.inputs import prepare
-from assets.metadata import PREVIEW_ROWS, column_schema, picture, preview
+from assets.metadata import PREVIEW_ROWS, column_schema, preview
 from assets.partitions import partition_key
-from assets.plots import spark
-from assets.run_plots import arrivals
 from assets.settings import TRACES, RunSettings, input_faults, recipe_of
+from assets.trace_page import limits_check, limits_spec, made_up_page, page
 from assets.trace_table import trace_rows, write_trace
 from perf_db.schema import SchemaError
 from perf_db.store import Store
 from perf_db.tables import QUARANTINE
 from perf_db.tables import TRACES as TABLE
+from sim.config.traffic import QuarantineLimits, Trace
 
 
 @dg.asset(
@@ -28,6 +28,7 @@ from perf_db.tables import TRACES as TABLE
         dg.AssetCheckSpec(
             "every_row_accounted_for", asset="trace", blocking=True, description="rows read = clean + quarantined"
         ),
+        limits_spec("trace"),
     ],
 )
 def trace(
@@ -37,7 +38,9 @@ def trace(
     key = context.partition_key
     with input_faults():
         recipe = recipe_of(context, config, store)
-        inputs = prepare(recipe.load(), base=recipe.base)
+        loaded = recipe.load()
+        # More bad rows than allowed are a failed check with a page to look at, not a step without one.
+        inputs = prepare(loaded, base=recipe.base, keep_limits=False)
     facts = inputs.provenance
     found = partition_key(facts["path"], facts["digest"])
     if found != key:
@@ -53,15 +56,16 @@ def trace(
     path = write_trace(store.root, key, rows)
     set_aside = list(zip(*(inputs.quarantine[name] for name in QUARANTINE.column_names), strict=True))
     accounted = facts["rows_read"] == facts["clean"] + facts["quarantined"] and len(set_aside) == facts["quarantined"]
-    panels = arrivals(rows)
+    source = loaded.traffic.source
+    limits = source.quarantine if isinstance(source, Trace) else QuarantineLimits()
+    shown = made_up_page(rows) if inputs.trace is None else page(inputs.trace)
     first_rows = rows.slice(0, PREVIEW_ROWS).to_pylist()
     return dg.MaterializeResult(
         data_version=dg.DataVersion(facts["digest"]),
         metadata={
             "dagster/row_count": rows.num_rows,
             "dagster/column_schema": column_schema(TABLE),
-            "arrivals_over_time": dg.MetadataValue.md(spark(panels[0].y, "requests over the time of the trace")),
-            "pictures": picture(panels, "arrivals and prompt lengths"),
+            **shown,
             "file": dg.MetadataValue.path(str(path)),
             "source": facts["path"] or "made up",
             "format": facts["format"],
@@ -69,7 +73,6 @@ def trace(
             "quarantined": facts["quarantined"],
             "lineage": dg.MetadataValue.json(facts["lineage"]),
             "first_rows": preview(TABLE, [list(row.values()) for row in first_rows]),
-            "first_quarantined_rows": preview(QUARANTINE, set_aside[:PREVIEW_ROWS]),
         },
         check_results=[
             dg.AssetCheckResult(check_name="schema", passed=True, metadata={"rows": rows.num_rows}),
@@ -78,5 +81,6 @@ def trace(
                 passed=accounted,
                 metadata={k: facts[k] for k in ("rows_read", "clean", "quarantined")},
             ),
+            limits_check(facts["rows_read"], facts.get("reasons", {}), limits),
         ],
     )

@@ -29,7 +29,8 @@ token, queues, KV usage) is in [views](views.md).
 
 How to join them:
 
-- `requests`, `spans`, `bursts`, `admissions`, `chunks`, `pressure`, `acceptance`: on `run_id` and `request_id`;
+- `requests`, `spans`, `bursts`, `admissions`, `chunks`, `pressure`, `acceptance`, `handoffs`: on `run_id` and
+  `request_id`;
 - a pass: on `run_id`, `worker`, `dp_rank` and `pass_no`;
 - a token was made in a pass of its rank and became visible at that pass's `end_ns`: token *i* of a span in pass
   `first_pass + i`, and with speculative decoding, where a pass may make several, as `bursts` has it (the view

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from perf_db.buffer import ColumnBuffer
 from perf_db.digest import table_digest
-from perf_db.schema import Dtype, SchemaError, Table
+from perf_db.schema import Column, Dtype, SchemaError, Table
 
 # Rows held back until they are written. The upper bounds are 1M rows and 64 MB; a group of 131,072 rows stays far
 # below both, compresses as well, and lets two cores read a table of 262,144 rows.
@@ -79,6 +79,21 @@ class TableWriter:
         self._pending -= n_rows
 
 
+def options(columns: Sequence[Column]) -> dict[str, Any]:
+    """How our files are written, as arguments of pyarrow's writers."""
+    whole = (Dtype.INT32, Dtype.INT64)
+    return {
+        "compression": "zstd",
+        "compression_level": 1,
+        # Counters and clocks are near their neighbours: differences were both faster to write and smaller than
+        # dictionaries, which are kept for text.
+        "column_encoding": {c.name: "DELTA_BINARY_PACKED" for c in columns if c.dtype in whole},
+        "use_dictionary": [c.name for c in columns if c.dtype is Dtype.TEXT],
+        # Without the arrow schema a reader sees plain text, not the dictionary we happened to write from.
+        "store_schema": False,
+    }
+
+
 def _open(table: Table, path: Path) -> pq.ParquetWriter:
     fields = []
     for c in table.columns:
@@ -86,18 +101,6 @@ def _open(table: Table, path: Path) -> pq.ParquetWriter:
         fields.append(pa.field(c.name, kind, nullable=c.nullable))
     # A file that has left the store still says what its columns are.
     about = {"table": table.name, "row_is": table.row_is, "columns": {c.name: c.comment for c in table.columns}}
-    whole = (Dtype.INT32, Dtype.INT64)
-    file = pq.ParquetWriter(
-        path,
-        pa.schema(fields),
-        compression="zstd",
-        compression_level=1,
-        # Counters and clocks are near their neighbours: differences were both faster to write and smaller than
-        # dictionaries, which are kept for text.
-        column_encoding={c.name: "DELTA_BINARY_PACKED" for c in table.columns if c.dtype in whole},
-        use_dictionary=[c.name for c in table.columns if c.dtype is Dtype.TEXT],
-        # Without the arrow schema a reader sees plain text, not the dictionary we happened to write from.
-        store_schema=False,
-    )
+    file = pq.ParquetWriter(path, pa.schema(fields), **options(table.columns))
     file.add_key_value_metadata({"tracemill": json.dumps(about)})
     return file

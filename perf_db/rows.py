@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from perf_db.commit import StoredTable
 from perf_db.schema import quoted
+from perf_db.tables import RESULT_TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +37,10 @@ def copy_rows(root: Path, stored: StoredTable, run_id: str, target: Path) -> Non
     import pyarrow.parquet as pq
 
     if stored.shared:
-        pq.write_table(_own(root / str(stored.path), run_id), target, compression="zstd", store_schema=False)
+        from perf_db.parquet import options
+
+        declared = RESULT_TABLES[stored.table].columns
+        pq.write_table(_own(root / str(stored.path), run_id), target, **options(declared))
     else:
         shutil.copyfile(root / str(stored.path), target)
 

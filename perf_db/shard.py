@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from perf_db.commit import Commit, write_shard_commit
 from perf_db.layout import SHARD, Layout, StoreError, checked_id, fsync, try_lock
-from perf_db.parquet import GROUP_ROWS
+from perf_db.parquet import GROUP_ROWS, options
 from perf_db.schema import Table
 from perf_db.store import Store
 from perf_db.tables import RESULT_TABLES, RUN_COLUMNS
@@ -150,7 +150,7 @@ class _Table:
         ids = [pa.field(c.name, c.dtype.arrow, nullable=False) for c in RUN_COLUMNS]
         self.path = path
         self._schema = pa.schema([*ids, *table.arrow_schema()])
-        self._plain = table.arrow_schema()
+        self._plain, self._columns = table.arrow_schema(), table.columns
         self._pending: list[Any] = []
         self._n_pending = 0
         self._file: Any = None
@@ -179,6 +179,6 @@ class _Table:
         import pyarrow.parquet as pq
 
         if self._file is None:
-            self._file = pq.ParquetWriter(self.path, self._schema, compression="zstd", store_schema=False)
+            self._file = pq.ParquetWriter(self.path, self._schema, **options((*RUN_COLUMNS, *self._columns)))
         self._file.write_table(pa.concat_tables(self._pending), row_group_size=GROUP_ROWS)
         self._pending, self._n_pending = [], 0

@@ -7,7 +7,8 @@ anywhere and read_csv() read anything); and the session can neither reach other 
 from __future__ import annotations
 
 import re
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 import duckdb
@@ -28,6 +29,7 @@ class Answer(NamedTuple):
     rows: list[tuple[Any, ...]]
 
 
+BATCH = 4096  # rows
 _ALLOWED = "allowed are SELECT (also as FROM ..., VALUES, TABLE, WITH), EXPLAIN, DESCRIBE, SHOW and SUMMARIZE"
 _GAP = r"(?:\s|--[^\n]*|/\*.*?\*/)*+"
 _EXPLAIN = re.compile(rf"{_GAP}EXPLAIN\b{_GAP}(?:ANALYZE\b{_GAP}|\([^)]*\){_GAP})?", re.IGNORECASE | re.DOTALL)
@@ -42,21 +44,55 @@ def run_sql(store: Store, sql: str, *, most: int | None = None) -> Answer:
     Raises:
         SqlError: more than one statement, a statement that is no query, or DuckDB's own error text.
     """
-    with closing(open_safe(store)) as con:
+    with answering(store, sql, most=most) as (names, batches):
+        return Answer(names, [row for rows in batches for row in rows])
+
+
+@contextmanager
+def answering(
+    store: Store, sql: str, *, most: int | None = None, memory: str | None = None
+) -> Iterator[tuple[list[str], Iterator[list[tuple[Any, ...]]]]]:
+    """Column names of one query's answer, and its rows a few thousand at a time: an answer may be larger than memory.
+
+    Args:
+        most: no more rows than this; None for all.
+        memory: most memory that the query may take, as DuckDB writes it ("2GB"); beyond it goes to disk or fails.
+
+    Raises:
+        SqlError: as `run_sql`, and while rows are taken.
+    """
+    with closing(open_safe(store, memory=memory)) as con, _sql_errors():
         check_is_query(con, sql)
-        try:
-            con.execute(sql)
-            names = [column[0] for column in con.description or ()]
-            return Answer(names, con.fetchall() if most is None else con.fetchmany(most))
-        except duckdb.PermissionException as error:
-            raise SqlError(f"only the tables and views of the store can be read: {_first_line(error)}") from None
-        except duckdb.Error as error:
-            raise SqlError(str(error)) from None
+        con.execute(sql)
+        yield [column[0] for column in con.description or ()], _batches(con, most)
 
 
-def open_safe(store: Store) -> duckdb.DuckDBPyConnection:
+def _batches(con: duckdb.DuckDBPyConnection, most: int | None) -> Iterator[list[tuple[Any, ...]]]:
+    left = most
+    with _sql_errors():
+        while left is None or left > 0:
+            rows = con.fetchmany(BATCH if left is None else min(BATCH, left))
+            if not rows:
+                return
+            left = None if left is None else left - len(rows)
+            yield rows
+
+
+@contextmanager
+def _sql_errors() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.PermissionException as error:
+        raise SqlError(f"only the tables and views of the store can be read: {_first_line(error)}") from None
+    except duckdb.Error as error:
+        raise SqlError(str(error)) from None
+
+
+def open_safe(store: Store, *, memory: str | None = None) -> duckdb.DuckDBPyConnection:
     """A connection that can read the store and nothing else."""
     con = store.connect()
+    if memory is not None:
+        con.execute(f"SET memory_limit = {quoted(memory)}")
     paths = con.execute("SELECT path FROM files WHERE path IS NOT NULL").fetchall()
     # Order matters: the files must be named before the doors are shut, and the lock comes last.
     con.execute(f"SET allowed_paths = [{', '.join(quoted(path) for (path,) in paths)}]")

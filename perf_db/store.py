@@ -129,7 +129,7 @@ class Store:
         Raises:
             SchemaError: the rows do not match the declaration.
         """
-        self._require()
+        self._layout.create()  # measurements may be noted before anything was replayed
         write_notes(self._layout, table, name, rows)
         self._update()
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from pipelines.commands.accuracy import accuracy
 from pipelines.commands.anomalies import anomalies
 from pipelines.commands.baseline import baseline
 from pipelines.commands.bench import bench
+from pipelines.commands.calibrate import calibrate
 from pipelines.commands.demo import demo
 from pipelines.commands.diff import diff
 from pipelines.commands.evidence import evidence
@@ -19,6 +21,8 @@ from pipelines.commands.perf_import import import_ as perf_import
 from pipelines.commands.perf_list import list_ as perf_list
 from pipelines.commands.perf_quality import quality as perf_quality
 from pipelines.commands.perf_register import register as perf_register
+from pipelines.commands.perf_time import time as perf_time
+from pipelines.commands.perf_tune import tune as perf_tune
 from pipelines.commands.register import register
 from pipelines.commands.replay import replay
 from pipelines.commands.report import report
@@ -48,5 +52,8 @@ for command in (replay, validate, show, runs, sql, export, demo, golden, store, 
 for command in (diff, anomalies, baseline, evidence, matrix, report, timeline, bench):
     main.add_command(command)
 # Performance data.
-for command in (perf_list, perf_quality, perf_import, perf_diff, perf_register):
+for command in (perf_list, perf_quality, perf_import, perf_diff, perf_register, perf_tune, perf_time):
     perf.add_command(command)
+# Measurements.
+for command in (accuracy, calibrate):
+    main.add_command(command)

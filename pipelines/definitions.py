@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets import anomalies, perf_data, performance, regression, replay, scenarios, traces
-from pipelines.jobs import matrix_job, performance_job, replay_job
+from assets import anomalies, inbox_trace, perf_data, performance, regression, replay, scenarios, traces
+from pipelines.inbox import inbox_traces
+from pipelines.jobs import inbox_job, matrix_job, performance_job, replay_job
 from pipelines.resources import store_resource
 from pipelines.schedules import nightly_matrix, nightly_replay
 from pipelines.suites import changed_scenarios
@@ -13,10 +14,11 @@ from pipelines.suites import changed_scenarios
 
 @dg.definitions
 def defs() -> dg.Definitions:
+    modules = [traces, inbox_trace, performance, replay, anomalies, regression, scenarios, perf_data]
     return dg.Definitions(
-        assets=dg.load_assets_from_modules([traces, performance, replay, anomalies, regression, scenarios, perf_data]),
-        jobs=[replay_job, matrix_job, performance_job],
+        assets=dg.load_assets_from_modules(modules),
+        jobs=[replay_job, inbox_job, matrix_job, performance_job],
         schedules=[nightly_replay, nightly_matrix],
-        sensors=[changed_scenarios],
+        sensors=[changed_scenarios, inbox_traces],
         resources={"store": store_resource},
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -27,8 +30,22 @@ def dagster_home(root: Path) -> Path:
     return home
 
 
-def open_instance(root: Path) -> DagsterInstance:
-    """The instance that `tracemill ui` shows for the same folder."""
+def open_instance(root: Path, home: Path | None = None) -> DagsterInstance:
+    """An instance.
+
+    Args:
+        home: folder of another deployment's instance, with its dagster.yaml; None: the one that `tracemill ui` shows.
+    """
     from dagster import DagsterInstance
 
-    return DagsterInstance.from_config(str(dagster_home(root)))
+    return DagsterInstance.from_config(str(home.absolute() if home else dagster_home(root)))
+
+
+def home_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--dagster-home DIR`: the command receives `home`, None when nobody said."""
+    return click.option(
+        "--dagster-home",
+        "home",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Instance folder of another Dagster deployment.  [default: the warehouse's own]",
+    )(command)

@@ -15,6 +15,14 @@ replay_job = dg.define_asset_job(
     description="Trace, performance, replay, tables, metrics and checks of one trace.",
 )
 
+inbox_job = dg.define_asset_job(
+    "inbox",
+    selection=dg.AssetSelection.groups("inbox"),
+    executor_def=dg.in_process_executor,
+    hooks={alert_on_failure},
+    description="One trace of the inbox, prepared for replays.",
+)
+
 # The step itself spreads its scenarios over processes.
 matrix_job = dg.define_asset_job(
     "matrix",

@@ -99,7 +99,21 @@ def _latencies(found: Figures) -> list[str]:
 def _timing(run: Mapping[str, Any]) -> str:
     """Where the milliseconds come from: model and hardware are recorded, but not every price depends on them."""
     kind = json.loads(run["config_json"])["engine"]["workers"]["aggregated"]["timing"]["type"]
+    told = json.loads(run["provenance_json"]).get("performance") or {}
+    source = told.get("source") or {}
+    if run.get("timing") == "embedded":
+        return f"tables that ship with tracemill: {_deployment(told['deployment'])}"
+    if run.get("timing") == "op_level":
+        held = f"{source['distribution']} {source['version']}" if source.get("version") else "of a folder"
+        state = "repaired" if told.get("clean") else "as they are"
+        return f"measured operators ({held}, {state}): {_deployment(told['deployment'])}"
+    if run.get("timing") in ("fpm_interpolation", "fpm_regression"):
+        return f"measured passes: {told.get('file')}"
     return {"polynomial": "the built-in polynomial, fitted to no model or hardware"}.get(kind, f"{kind}, as configured")
+
+
+def _deployment(told: Mapping[str, Any]) -> str:
+    return f"{told['backend']} {told['version']}, TP {told['tp']}, {told['gemm']}"
 
 
 def _facts(run: Mapping[str, Any], found: Figures) -> list[str]:

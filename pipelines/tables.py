@@ -26,10 +26,13 @@ def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 def csv_text(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Comma-separated values with a header; nothing for null."""
+    return csv_lines([names]) + csv_lines(rows)
+
+
+def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
+    """The same without a header."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(rows)
+    csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
 
 

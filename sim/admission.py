@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sim.state as S
 from sim.items import cdiv, put
-from sim.jit import kernel
+from sim.jit import inlined, kernel
 from sim.kv.pool import available, close_shared, lookup, pin, take
 from sim.queues import drop_waiting, push_running
 from sim.result import EXCEEDS_POOL, KIND_NEW, KIND_RESUMED, PROMPT_AT_LIMIT
@@ -30,6 +30,24 @@ def note_rejected(st, k, slot, r, reason):
     b[k, slot, S.B_REJ_TAIL] = r
 
 
+@inlined
+def enter_running(st, k, r, cached):
+    """An admission: r goes to the end of the running list."""
+    push_running(st, k, r)
+    st.q[r, S.ORDER] = st.r[k, S.ORDERS]
+    st.r[k, S.ORDERS] += 1
+    st.q[r, S.CACHED_NOW] = cached
+
+
+@kernel
+def next_of_pool(st, k):
+    """Who is asked next on a decode worker: while a reservation is wanted, only who has been handed over; -1 nobody."""
+    r = st.r[k, S.WAIT_HEAD]
+    while st.r[k, S.WANTED_N] > 0 and r >= 0 and st.q[r, S.STATE] != S.TRANSFERRED:
+        r = st.q[r, S.QNEXT]
+    return r
+
+
 @kernel
 def admit(cfg, inp, st, k, slot, budget, n, throttled):
     """The waiting queue, strictly in order (4.3)."""
@@ -38,6 +56,19 @@ def admit(cfg, inp, st, k, slot, budget, n, throttled):
         if cfg.vllm and budget <= 0:
             break
         r = rank[k, S.WAIT_HEAD]
+        if cfg.role == S.DECODES:
+            r = next_of_pool(st, k)
+            if r < 0:
+                break
+            if q[r, S.STATE] == S.TRANSFERRED:
+                # Section 10: its blocks came with a handoff; it needs no capacity, only a place.
+                drop_waiting(st, k, r, False)
+                enter_running(st, k, r, 0)
+                put(st, n, r, 0, q[r, S.PROMPT], KIND_NEW, 0)
+                n += 1
+                if budget <= 0:
+                    break
+                continue
         prompt, again = q[r, S.PROMPT], q[r, S.N_PREEMPTED] > 0
         if not cfg.vllm and cfg.limit > 0 and prompt >= cfg.limit:
             reject(st, k, slot, r, PROMPT_AT_LIMIT)
@@ -79,10 +110,7 @@ def admit(cfg, inp, st, k, slot, budget, n, throttled):
         take(st, k, cdiv(cached + tokens, cfg.bs) - hit)
         if cfg.promises:
             rank[k, S.PROMISED] += reach - cdiv(cached + tokens, cfg.bs)
-        push_running(st, k, r)
-        q[r, S.ORDER] = rank[k, S.ORDERS]
-        rank[k, S.ORDERS] += 1
-        q[r, S.CACHED_NOW] = cached
+        enter_running(st, k, r, cached)
         close_shared(inp, st, r, (cached + tokens) // cfg.bs if cfg.caching else 0)
         put(st, n, r, tokens, cached, KIND_RESUMED if again else KIND_NEW, cached)
         n += 1

@@ -33,12 +33,11 @@ class PassClock:
         self._spans: list[Columns] | None = [] if keep_spans else None
         self.second_token_ns = np.full(requests, -1, np.int64)
 
-    def passes(self, rows: Columns, dp: int) -> None:
-        """Take finished passes, in order per rank."""
+    def passes(self, rows: Columns, rank: np.ndarray) -> None:
+        """Take finished passes of ranks `rank`, in order per rank."""
         number = rows["pass_no"]
         if not len(number):
             return
-        rank = rows["worker"] * dp + rows["dp_rank"] if len(self._known) > 1 else rows["worker"]
         opens = np.flatnonzero(number & (_PAGE - 1) == 0)
         if len(opens):
             self._open_pages(rank[opens], number[opens] >> _BITS)

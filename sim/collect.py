@@ -18,7 +18,7 @@ from sim.speculation.columns import Drafting
 from sim.speculation.tail import close_open_bursts
 from sim.state import Config, State
 from sim.tail import close_open_spans
-from sim.timing.evidence import EvidenceCounter
+from sim.timing.evidence import EvidenceCounter, PoolsEvidence
 
 REQUEST_ROWS = 1 << 13  # rows that stay in the processor's cache while they become columns
 _REQUEST_COLUMNS = {
@@ -52,13 +52,17 @@ class Collector:
         state: State,
         sink: Sink,
         drafting: Drafting | None = None,
+        *,
+        ranks: int | None = None,
     ) -> None:
+        """`ranks`: where there are more than those of `spec`."""
+        self.ranks = ranks or spec.ranks
         self.spec, self.load, self.config, self.state, self.sink = spec, load, config, state, sink
         self.drafting = drafting
-        self.evidence = EvidenceCounter(spec.timing)
+        self.evidence: EvidenceCounter | PoolsEvidence = EvidenceCounter(spec.timing, spec.profile)
         # Gaps of requests that do not complete are taken out again at the end.
         self.keep_spans = spec.stop_ns is not None or load.warmup > 0 or _may_break_off(spec, load)
-        self.clock = PassClock(spec.ranks, len(load), keep_spans=self.keep_spans)
+        self.clock = PassClock(self.ranks, len(load), keep_spans=self.keep_spans)
         self.sink_seconds = 0.0
 
     def drain(self, *, last: bool = False) -> None:
@@ -69,8 +73,10 @@ class Collector:
         """
         st = self.state
         delivered = st.r[:, S.DELIVERED]
-        passes = self._ranked("passes", self._take("passes", st.passes, S.N_PASSES))
-        self.clock.passes(passes, self.spec.dp)
+        passes = self._take("passes", st.passes, S.N_PASSES)
+        rank = passes["rank"]
+        passes = self._ranked("passes", passes)
+        self.clock.passes(passes, rank)
         self.evidence.add(passes)
         self._hand_over("passes", passes)
         if self.drafting is not None:
@@ -150,7 +156,7 @@ class Collector:
         """
         st, uncounted = self.state, None
         if stopped:
-            for rank in range(self.spec.ranks):
+            for rank in range(self.ranks):
                 if self.drafting is None:
                     close_open_spans(st, rank)
                 else:

@@ -23,17 +23,18 @@ from sim.prefix import share
 from sim.result import MemorySink, Outcome, Sink
 from sim.settle import LIVELOCK_CHOICES
 from sim.setup import allocate, config_of, inputs_of, log_rows
-from sim.spec import EngineSpec, FlatTiming, Speculation
+from sim.spec import Deployment, EngineSpec, FlatTiming, PoolsSpec, Speculation
 from sim.speculation.setup import drafting_of
 from sim.state import State
 from sim.timing.compiled import compile_timing
+from sim.timing.count import load as load_counter
 from sim.timing.plain import CLOCK_END_NS, PlainPricer, Work
 
 PATIENCE = 200_000  # passes between two looks at the progress bar and at Ctrl-C
 
 
 def replay(
-    spec: EngineSpec, workload: Workload, sink: Sink, *, progress: Callable[[int, int], None] | None = None
+    spec: Deployment, workload: Workload, sink: Sink, *, progress: Callable[[int, int], None] | None = None
 ) -> Outcome:
     """Replay `workload` on `spec`, handing finished rows to `sink` as it goes.
 
@@ -44,6 +45,10 @@ def replay(
         Deadlock, Livelock, TimingError: the replay cannot be completed; what reached the sink must be thrown away.
         WorkloadError: the workload breaks its own contract (unsorted arrivals, lengths out of range).
     """
+    if isinstance(spec, PoolsSpec):
+        from sim.pools import engine  # its kernels are compiled only for those who use them
+
+        return engine.replay(spec, workload, sink, progress=progress)
     check(spec, workload)
     load_kernels(drafting=spec.speculation is not None)
     began = time.perf_counter()
@@ -72,6 +77,7 @@ def replay(
         n_requests=len(workload),
         peak_active_blocks=int(state.g[S.PEAK_ACTIVE]),
         latencies=gaps,
+        lookups=collector.evidence.lookups(),
     )
     if progress is not None:
         progress(len(workload), len(workload))
@@ -92,6 +98,7 @@ def load_kernels(*, drafting: bool = False) -> None:
     if drafting in _loaded:
         return
     _loaded.add(drafting)
+    load_counter()
     one, ids = np.ones(1, np.int64), np.zeros(1, np.int64)
     tiny = Workload(ids, one, one, hash_offsets=np.array([0, 1]), hash_ids=ids)
     spec = EngineSpec(timing=FlatTiming(1.0), blocks=1, max_num_seqs=1, stop_ns=0)
@@ -111,6 +118,11 @@ def _error(status: int, spec: EngineSpec, state: State) -> ReplayError:
         r = next(head for head in heads if head >= 0)
         prompt = int(state.q[r, S.PROMPT])
         return Deadlock(blocked_message(spec, r, prompt, prompt + int(state.q[r, S.RECEIVED]), now))
+    return bad_price(spec, state, rank)
+
+
+def bad_price(spec: EngineSpec, state: State, rank: int) -> TimingError:
+    """The error of a pass of `rank` whose duration is none."""
     pricer = PlainPricer(spec)
     for batch in state.b[rank]:
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numba
 
 _SIM = Path(__file__).parent
+PRICES = "prices"  # folder beside the kernels, for compiled timing models
 
 
 def source_key() -> str:
@@ -68,7 +69,8 @@ def prune(keep: int = 3) -> None:
     root = cache_root()
     if not root.is_dir():
         return
-    states = sorted((p for p in root.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime, reverse=True)
+    folders = (p for p in root.iterdir() if p.is_dir() and p.name != PRICES)
+    states = sorted(folders, key=lambda p: p.stat().st_mtime, reverse=True)
     for old in states[keep:]:
         if old.name != source_key():
             shutil.rmtree(old, ignore_errors=True)

@@ -36,7 +36,7 @@ def _is_empty(st, k, slot):
 
 
 @inlined
-def _fill(cfg, inp, st, dr, prices, k, now, wave):
+def fill(cfg, inp, st, dr, prices, k, now, wave):
     """Choose until a batch is ready to run, or nothing can be. Returns (status, ready)."""
     rank = st.r
     choices, idle_choices = 0, 0
@@ -89,7 +89,7 @@ def _fill(cfg, inp, st, dr, prices, k, now, wave):
 
 
 @inlined
-def _begin(st, k, slot, now):
+def begin(st, k, slot, now):
     """A batch starts to run: its admissions are facts now."""
     q, t, b = st.q, st.t, st.b
     b[k, slot, S.B_START] = now
@@ -117,7 +117,7 @@ def _begin(st, k, slot, now):
 
 
 @inlined
-def _has_work(st, low, high):
+def has_work(st, low, high):
     rank = st.r
     for k in range(low, high):
         if rank[k, S.RUN_N] > 0 or rank[k, S.WAIT_N] > 0 or rank[k, S.INBOX_HEAD] >= 0 or rank[k, S.QUEUE_N] > 0:
@@ -131,21 +131,21 @@ def _start(cfg, inp, st, dr, prices, worker, now):
     rank, w = st.r, st.w
     low, high = worker * cfg.dp, (worker + 1) * cfg.dp
     end, acting = now, False
-    if _has_work(st, low, high):
+    if has_work(st, low, high):
         for k in range(low, high):
-            status, ready = _fill(cfg, inp, st, dr, prices, k, now, w[worker, S.WAVE])
+            status, ready = fill(cfg, inp, st, dr, prices, k, now, w[worker, S.WAVE])
             if status != S.FINISHED:
                 return status
             rank[k, S.ACTING] = ready
             acting = acting or ready
     if not acting:
-        if not _has_work(st, low, high):
+        if not has_work(st, low, high):
             w[worker, S.WAVE] = 0  # the group has drained (4.5)
         return S.FINISHED
     for k in range(low, high):
         if rank[k, S.ACTING]:
             slot = rank[k, S.QUEUE_HEAD]
-            _begin(st, k, slot, now)
+            begin(st, k, slot, now)
             if st.b[k, slot, S.B_HAS_ITEMS]:
                 end = max(end, now + st.b[k, slot, S.B_PREFILL_NS] + st.b[k, slot, S.B_DECODE_NS])
     w[worker, S.GROUP_END] = end
@@ -175,7 +175,7 @@ def _finish(cfg, inp, st, dr, worker, now):
                 deliver(cfg, inp, st, k, slot, now, number)
             else:
                 deliver_drafting(cfg, inp, st, dr, k, slot, now, number)
-    if cfg.interval > 1 and not cfg.vllm and not _has_work(st, worker * cfg.dp, (worker + 1) * cfg.dp):
+    if cfg.interval > 1 and not cfg.vllm and not has_work(st, worker * cfg.dp, (worker + 1) * cfg.dp):
         w[worker, S.WAVE] = 0  # drained, even if somebody arrives at this very instant
     mark_dirty(st, worker)
 
@@ -199,7 +199,7 @@ def run(cfg, inp, st, dr, prices, rows, patience):
         while True:
             if g[S.STARTING] == 0:
                 while g[S.N_HEAP] > 0 and heap[0, 0] == now:
-                    if _is_full(st, dr, rows):
+                    if is_full(st, dr, rows):
                         return S.DRAIN
                     worker = heap[0, 1]
                     heap_pop(heap, g[S.N_HEAP])
@@ -209,7 +209,7 @@ def run(cfg, inp, st, dr, prices, rows, patience):
             # A call that was interrupted among the starts of this instant must not end passes before they are all made.
             g[S.STARTING] = 1
             for i in range(g[S.N_STARTED], g[S.N_DIRTY]):
-                if _is_full(st, dr, rows):
+                if is_full(st, dr, rows):
                     g[S.N_STARTED] = i
                     return S.DRAIN
                 worker = st.dirty[i]
@@ -239,7 +239,7 @@ def run(cfg, inp, st, dr, prices, rows, patience):
 
 
 @inlined
-def _is_full(st, dr, rows):
+def is_full(st, dr, rows):
     g = st.g
     if dr is not None:  # noqa: SIM102 - alone, so that it is decided when compiling
         if dr.counts[N_BURSTS_LOG] + dr.burst_rows > dr.bursts.shape[1]:

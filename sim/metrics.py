@@ -18,8 +18,8 @@ from sim.distribution import (
     rank,
 )
 from sim.goodput import Limits, Sla, is_good
-from sim.result import COMPLETED, REJECTED, REQUESTS, Columns, Outcome, Sink
-from sim.spec import EngineSpec
+from sim.result import COMPLETED, FAILED, REJECTED, REQUESTS, Columns, Outcome, Sink
+from sim.spec import Deployment, EngineSpec, as_pools
 
 __all__ = ["Limits", "Metrics", "Sla", "Tap", "compute", "metric_rows", "steady_window", "summary"]
 
@@ -75,7 +75,7 @@ class Metrics:
 
     run: ScopeMetrics
     steady: ScopeMetrics | None
-    spec: EngineSpec
+    spec: Deployment
     engine_ms: float
     end_ns: int
     n_requests: int
@@ -87,28 +87,35 @@ class Metrics:
     reused_tokens_first: int
     peak_active_blocks: int
     committed_prefill_tokens: int | None
-    gpus_per_worker: int = 1
+    gpus_per_worker: tuple[int, int] = (0, 1)
     n_warmup: int = 0
+    n_failed: int = 0
     acceptance: Acceptance | None = None  # None: nothing was drafted, or the table was not given
 
     @property
-    def worker_seconds(self) -> float:
-        """Workers are busy or ready from time 0 to the last event."""
-        return self.spec.workers * self.end_ns / 1e9
+    def worker_seconds(self) -> tuple[float, float]:
+        """Of workers that only prefill, and of the others. They are busy or ready from time 0 to the last event."""
+        prefill, others = as_pools(self.spec)
+        return (prefill.workers if prefill else 0) * self.end_ns / 1e9, others.workers * self.end_ns / 1e9
 
     @property
     def gpu_hours(self) -> float:
-        return self.worker_seconds * self.gpus_per_worker / 3600
+        seconds = zip(self.worker_seconds, self.gpus_per_worker, strict=True)
+        return sum(each * gpus for each, gpus in seconds) / 3600
 
     def rows(self) -> list[Row]:
         """(scope, metric, stat, value, unit, n); value is None where there is no sample."""
         run, tokens_in = self.run, max(self.run.input_tokens, 1)
         n = run.n_completed
+        # Two pools have two sizes; what each of them holds is told by the views.
+        left = self.n_requests - n - self.n_rejected - self.n_failed
+        usage = self.peak_active_blocks / self.spec.blocks if isinstance(self.spec, EngineSpec) else None
         rows: list[Row] = [
             ("run", "requests", "submitted", self.n_requests, "requests", self.n_requests),
             ("run", "requests", "completed", n, "requests", self.n_requests),
             ("run", "requests", "rejected", self.n_rejected, "requests", self.n_requests),
-            ("run", "requests", "unfinished", self.n_requests - n - self.n_rejected, "requests", self.n_requests),
+            ("run", "requests", "unfinished", left, "requests", self.n_requests),
+            *([("run", "requests", "failed", self.n_failed, "requests", self.n_requests)] if self.n_failed else []),
             *([("run", "requests", "warmup", self.n_warmup, "requests", self.n_requests)] if self.n_warmup else []),
             ("run", "passes", "total", self.n_passes, "passes", self.n_passes),
             ("run", "admissions", "total", self.n_admissions, "admissions", self.n_requests),
@@ -116,8 +123,8 @@ class Metrics:
             ("run", "prefix_reuse", "max", self.reused_tokens_max / tokens_in if n else None, "ratio", n),
             ("run", "prefix_reuse", "first", self.reused_tokens_first / tokens_in if n else None, "ratio", n),
             ("run", "kv_active_blocks", "peak", self.peak_active_blocks, "blocks", self.n_passes),
-            ("run", "kv_usage", "peak", self.peak_active_blocks / self.spec.blocks, "ratio", self.n_passes),
-            ("run", "worker_time", "total", self.worker_seconds, "s", self.spec.workers),
+            *([("run", "kv_usage", "peak", usage, "ratio", self.n_passes)] if usage is not None else []),
+            ("run", "worker_time", "total", sum(self.worker_seconds), "s", self.spec.workers),
             ("run", "gpu_time", "total", self.gpu_hours, "h", self.spec.workers),
         ]
         if self.committed_prefill_tokens is not None:
@@ -151,10 +158,10 @@ class Metrics:
             "input_throughput_tok_s": run.rate(run.input_tokens),
             "output_throughput_tok_s": run.rate(run.output_tokens),
             "total_throughput_tok_s": run.rate(tokens),
-            "prefill_worker_seconds": 0.0,
-            "decode_worker_seconds": self.worker_seconds,
-            "prefill_gpus_per_worker": 0,
-            "decode_gpus_per_worker": self.gpus_per_worker,
+            "prefill_worker_seconds": self.worker_seconds[0],
+            "decode_worker_seconds": self.worker_seconds[1],
+            "prefill_gpus_per_worker": self.gpus_per_worker[0],
+            "decode_gpus_per_worker": self.gpus_per_worker[1],
             "gpu_hours": self.gpu_hours,
             "processed_tokens": tokens,
             "processed_tokens_per_s": tokens / wall_s,
@@ -181,12 +188,12 @@ def compute(
     requests: Columns,
     outcome: Outcome,
     passes: Columns | None,
-    spec: EngineSpec,
+    spec: Deployment,
     *,
     sla: Limits | None = None,
     window: tuple[int, int] | None = None,
     chunks: Columns | None = None,
-    gpus_per_worker: int | None = None,
+    gpus_per_worker: int | tuple[int, int] | None = None,
     warmup: int = 0,
     acceptance: Columns | None = None,
 ) -> Metrics:
@@ -201,7 +208,8 @@ def compute(
             tenth percentile of the completed requests to that of the ninetieth; no steady state if those coincide.
         chunks: the chunks table, or None; without it committed prefill tokens are known only if `passes` are there and
             nothing was preempted.
-        gpus_per_worker: for gpu hours; default one per attention-DP rank.
+        gpus_per_worker: for gpu hours; a pair of a prefill and a decode worker's where they have pools of their own.
+            Default: one per attention-DP rank.
         warmup: leading requests that do not count, as in the workload. Time then counts from the first arrival of one
             that does. Passes, memory and worker time are those of the whole replay.
         acceptance: the acceptance table, or None.
@@ -247,17 +255,24 @@ def compute(
         reused_tokens_first=int(first.sum(where=completed)),
         peak_active_blocks=outcome.peak_active_blocks,
         committed_prefill_tokens=committed,
-        gpus_per_worker=spec.dp if gpus_per_worker is None else gpus_per_worker,
+        gpus_per_worker=_gpus(spec, gpus_per_worker),
+        n_failed=int(np.count_nonzero((status == FAILED) & counted)),
         n_warmup=int(np.count_nonzero(sent[:warmup])),
         acceptance=None if spec.speculation is None or acceptance is None else Acceptance().add(acceptance, warmup),
     )
+
+
+def _gpus(spec: Deployment, told: int | tuple[int, int] | None) -> tuple[int, int]:
+    if told is not None:
+        return told if isinstance(told, tuple) else (0, told)
+    return (0, spec.dp) if isinstance(spec, EngineSpec) else spec.gpus_per_worker
 
 
 def metric_rows(
     requests: Columns,
     outcome: Outcome,
     passes: Columns | None,
-    spec: EngineSpec,
+    spec: Deployment,
     *,
     sla: Limits | None = None,
     window: tuple[int, int] | None = None,
@@ -272,12 +287,12 @@ def metric_rows(
 def summary(
     requests: Columns,
     outcome: Outcome,
-    spec: EngineSpec,
+    spec: Deployment,
     *,
     sla: Limits | None = None,
     passes: Columns | None = None,
     chunks: Columns | None = None,
-    gpus_per_worker: int | None = None,
+    gpus_per_worker: int | tuple[int, int] | None = None,
 ) -> dict[str, float | int | str | None]:
     """The whole run under the reference simulator's key names; arguments as in `compute`."""
     # An empty window: the summary has no steady state, so none is worked out.
@@ -320,11 +335,11 @@ class Tap:
     def compute(
         self,
         outcome: Outcome,
-        spec: EngineSpec,
+        spec: Deployment,
         *,
         sla: Limits | None = None,
         window: tuple[int, int] | None = None,
-        gpus_per_worker: int | None = None,
+        gpus_per_worker: int | tuple[int, int] | None = None,
     ) -> Metrics:
         """Every figure of the replay that wrote here; arguments as in the function of that name."""
         gpus, table, warmup = gpus_per_worker, self.requests(), self._warmup

@@ -6,31 +6,24 @@ from typing import NamedTuple
 
 import numpy as np
 
+import sim.state as S
 from sim.inputs import Workload
 
 
 class Followers(NamedTuple):
-    """Every wait, seen from what is waited for.
+    """Every wait, seen from what is waited for; columns as in `sim.state`.
 
     Attributes:
         firsts: int32, requests that open a session or play, or stand alone, in source order.
-        opener: int64 (n,), the one that opens the request's session or play; itself where it stands alone.
-        at: int64 (n + 1,), the waits for request r are at[r] up to at[r + 1] in the columns below.
-        who: int32, the request that waits.
-        delay: int64, ns from the event to when it may arrive.
-        on_dispatch: int8, 1: the event is the arrival of what is waited for, 0: its end.
-        waits: int32 (n,), how many events each request waits for.
-        size: int32 (n,), requests of the session or play of an opener; 1 at all others.
+        member: int64 (n + 1, M_WIDTH); row n only ends the waits for the last request.
+        follow: int64 (waits, F_WIDTH).
+        pending: int64 (n, P_WIDTH), before anything has happened.
     """
 
     firsts: np.ndarray
-    opener: np.ndarray
-    at: np.ndarray
-    who: np.ndarray
-    delay: np.ndarray
-    on_dispatch: np.ndarray
-    waits: np.ndarray
-    size: np.ndarray
+    member: np.ndarray
+    follow: np.ndarray
+    pending: np.ndarray
 
 
 def openers(session: np.ndarray) -> np.ndarray:
@@ -49,8 +42,8 @@ def followers(load: Workload) -> Followers:
     """What the waits of a workload come to. Without sessions everybody stands alone, and only `firsts` is filled."""
     n = len(load)
     if load.session is None:
-        nobody, few, flags = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int8)
-        return Followers(np.arange(n, dtype=np.int32), nobody, nobody, few, nobody, flags, few, few)
+        firsts = np.arange(n, dtype=np.int32)
+        return Followers(firsts, *(np.zeros((0, width), np.int64) for width in (S.M_WIDTH, S.F_WIDTH, S.P_WIDTH)))
     session = np.asarray(load.session)
     opener = openers(session)
     if load.wait_offsets is None:
@@ -72,16 +65,15 @@ def followers(load: Workload) -> Followers:
         ]
     by_source = np.argsort(columns[0], kind="stable")
     source, target, delay, on_dispatch = (column[by_source] for column in columns)
-    return Followers(
-        firsts=np.flatnonzero(opener == np.arange(n)).astype(np.int32),
-        opener=opener,
-        at=np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(source, minlength=n))]),
-        who=target.astype(np.int32),
-        delay=delay.astype(np.int64),
-        on_dispatch=on_dispatch.astype(np.int8),
-        waits=np.bincount(target, minlength=n).astype(np.int32),
-        size=np.maximum(np.bincount(opener, minlength=n), 1).astype(np.int32),
-    )
+    member, pending = np.zeros((n + 1, S.M_WIDTH), np.int64), np.zeros((n, S.P_WIDTH), np.int64)
+    member[1:, S.M_FOLLOW] = np.cumsum(np.bincount(source, minlength=n))
+    member[:n, S.M_OPENER] = opener
+    if load.not_before_ns is not None:
+        member[:n, S.M_NOT_BEFORE] = load.not_before_ns
+    pending[:, S.P_WAITS] = np.bincount(target, minlength=n)
+    pending[:, S.P_LEFT] = np.bincount(opener, minlength=n)
+    firsts = np.flatnonzero(opener == np.arange(n)).astype(np.int32)
+    return Followers(firsts, member, np.stack([target, delay, on_dispatch], axis=1).astype(np.int64), pending)
 
 
 def _ranked(session: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

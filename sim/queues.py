@@ -70,6 +70,13 @@ def push_waiting(st, k, r):
 
 
 @kernel
+def insert_waiting(st, k, r, before, after):
+    """Between two waiting requests; -1 stands for the end of the queue."""
+    _link(st.q, st.r[k], S.WAIT_HEAD, S.WAIT_TAIL, r, before, after, S.QPREV, S.QNEXT)
+    st.r[k, S.WAIT_N] += 1
+
+
+@kernel
 def push_front(st, k, r):
     """A preempted request goes to the front (4.4)."""
     ends = st.r[k]

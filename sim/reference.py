@@ -14,7 +14,7 @@ import heapq
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -38,10 +38,13 @@ from sim.result import (
     Outcome,
     Sink,
 )
-from sim.spec import EngineSpec, Speculation
+from sim.spec import Deployment, EngineSpec, PoolsSpec, Speculation
 from sim.speculation import draws
-from sim.timing.evidence import EvidenceCounter
+from sim.timing.evidence import EvidenceCounter, PoolsEvidence
 from sim.timing.plain import CLOCK_END_NS, PlainPricer, Price, Work
+
+if TYPE_CHECKING:
+    from sim.reference_pools import Handoff
 
 NO_PRICE, NO_WORK = Price(0, 0, -1, -1), Work(0, 0, 0, 0, 0)
 LIVELOCK_CHOICES = 1_000  # choices of one rank that preempt, in a row, without a token in between
@@ -74,6 +77,8 @@ class Request:
         self.stretch = 0  # raised when a choice leaves it out or preempts it: the next token opens a new span
         self.gate = 0  # first pass that may admit it (6.2) [parity]
         self.preemptions = 0
+        self.transferred = False  # its prompt's blocks came from another pool (section 10)
+        self.bootstrap: Request | None = None  # what the prefill pool computes of it
         self.admissions: list[tuple[int, int]] = []  # (start of the pass, cached tokens)
         self.token_times: list[int] = []
         self.bursts: list[Burst] = []
@@ -110,6 +115,7 @@ class Pool:
     def __init__(self, size: int) -> None:
         self.size = size
         self.free = size
+        self.given_back = 0  # blocks released so far
         self.cached: OrderedDict[Block, None] = OrderedDict()  # least recently released first
         self.copies: dict[int, list[Block]] = {}  # identity -> copies, oldest first (5.3)
 
@@ -151,6 +157,7 @@ class Pool:
 
     def release(self, blocks: list[Block]) -> None:
         """5.7: from the tail to the head, so that tails are evicted before heads."""
+        self.given_back += len(blocks)
         for block in reversed(blocks):
             block.users -= 1
             if block.users == 0:
@@ -497,12 +504,21 @@ class Rank:
         """4.3: the waiting queue, strictly in order. `pads`: one-token admissions are padded to a round (B2) [vllm]."""
         spec, bs = self.spec, self.spec.block_tokens
         vllm, trtllm = spec.profile == "vllm", spec.profile == "trtllm"
-        while self.waiting and len(self.running) < spec.max_num_seqs:
+        while (request := self.head) is not None and len(self.running) < spec.max_num_seqs:
             if vllm and budget <= 0:
                 break
-            request = self.waiting[0]
+            if request.transferred:
+                # Section 10: its blocks came with a handoff; it needs no capacity, only a place.
+                self.waiting.remove(request)
+                request.transferred = False
+                self.running.append(request)
+                self.schedule(Item(request, 0, request.computed, KIND_NEW, 0), batch)
+                if budget <= 0:
+                    break
+                continue
             if not vllm and spec.max_model_len is not None and request.prompt >= spec.max_model_len:
-                self.reject(self.waiting.popleft(), PROMPT_AT_LIMIT, batch)
+                self.waiting.remove(request)
+                self.reject(request, PROMPT_AT_LIMIT, batch)
                 continue
             if self.gated and request.gate > self.next_pass:
                 break
@@ -511,7 +527,8 @@ class Rank:
             # TensorRT-LLM looks at the request to its end.
             least = cdiv(request.prompt + request.output, bs) if trtllm else whole
             if not vllm and request.preemptions == 0 and least > spec.blocks:
-                self.reject(self.waiting.popleft(), EXCEEDS_POOL, batch)
+                self.waiting.remove(request)
+                self.reject(request, EXCEEDS_POOL, batch)
                 continue
             cached = len(hit) * bs
             rest = request.known - cached
@@ -528,7 +545,7 @@ class Rank:
             spare = int(spec.watermark * (spec.blocks + 1)) if self.running else 0
             if spec.reserves_to_end:
                 # guaranteed_no_evict: the request to its end, beside what the running ones will still take (section 9).
-                # Not so with max_utilization: what fits now is admitted, and the latest one goes when it no longer does.
+                # Not so with max_utilization: what fits now is admitted, and the latest one goes when it does not.
                 reach = least
                 spare = sum(cdiv(r.prompt + r.output, bs) - len(r.blocks) for r in self.running)
             if reach - held_by_others + spare > self.pool.available:
@@ -539,7 +556,7 @@ class Rank:
                 break
             if not spec.chunked_prefill and (rest if vllm else request.prompt - cached) > budget:
                 break  # C5: vLLM looks at the whole known sequence
-            self.waiting.popleft()
+            self.waiting.remove(request)
             for block in hit:
                 self.pool.pin(block)
             request.blocks = hit + self.pool.take(self.blocks_for(cached + tokens) - len(hit))
@@ -552,6 +569,11 @@ class Rank:
             if spent_already:
                 break  # 4.3: at most one admission that needs no tokens once the budget is spent
         return budget
+
+    @property
+    def head(self) -> Request | None:
+        """Who is asked next to enter the running list."""
+        return self.waiting[0] if self.waiting else None
 
     def reject(self, request: Request, reason: int, batch: Batch) -> None:
         request.reason = reason
@@ -618,6 +640,21 @@ class Rank:
         batch.preempted, self.carried_preemptions = self.carried_preemptions, 0
         batch.pass_no = self.next_pass
         self.next_pass += 1
+        for item in batch.items:
+            if item.samples:
+                item.request.owed += 1 + item.drafts
+                if self.spec.native_drafts:
+                    item.request.drafts = self.propose(item.request)
+        batch.work = self.work(batch)
+        batch.price = self.pricer.price(batch.work)
+        preempted = sum(1 for r in self.waiting if r.preemptions)
+        batch.after = (
+            *(len(self.running), len(self.waiting) - preempted, preempted),
+            *(self.pool.active, len(self.pool.cached), self.pool.free),
+        )
+
+    def work(self, batch: Batch) -> Work:
+        """7.1: what the pass is priced by."""
         np_ = tp = kvp = b = kv = 0
         for item in batch.items:
             if item.prompt_part > 0:
@@ -626,18 +663,7 @@ class Rank:
             bursting = self.policy_drafts is not None and item.samples and item.request.output > 0
             if item.decodes or bursting:
                 b, kv = b + 1, kv + item.before + item.tokens - item.drafts
-        for item in batch.items:
-            if item.samples:
-                item.request.owed += 1 + item.drafts
-                if self.spec.native_drafts:
-                    item.request.drafts = self.propose(item.request)
-        batch.work = Work(np_, tp, kvp, b, kv)
-        batch.price = self.pricer.price(batch.work)
-        preempted = sum(1 for r in self.waiting if r.preemptions)
-        batch.after = (
-            *(len(self.running), len(self.waiting) - preempted, preempted),
-            *(self.pool.active, len(self.pool.cached), self.pool.free),
-        )
+        return Work(np_, tp, kvp, b, kv)
 
     # ------------------------------------------------------------------ running
     def deliver(self, now: int) -> list[Request]:
@@ -787,7 +813,15 @@ class Tables:
     def log_admission(self, rank: Rank, batch: Batch, item: Item) -> None:
         r = item.request
         self.rows["admissions"].append(
-            (r.index, len(r.admissions) - 1, rank.worker, rank.dp_rank, batch.pass_no, batch.chosen, batch.start)
+            (
+                r.index,
+                len(r.admissions) - 1 + (len(r.bootstrap.admissions) if r.bootstrap else 0),
+                rank.worker,
+                rank.dp_rank,
+                batch.pass_no,
+                batch.chosen,
+                batch.start,
+            )
             + (item.cached, item.kind, rank.orders)
         )
         rank.orders += 1
@@ -829,15 +863,28 @@ class Tables:
             if self.speculative:
                 self.log_bursts(place, span, token)
             token += made
-        times, cached = r.token_times, [c for _, c in r.admissions]
+        admissions = [*(r.bootstrap.admissions if r.bootstrap else []), *r.admissions]
+        preemptions = r.preemptions + (r.bootstrap.preemptions if r.bootstrap else 0)
+        times, cached = r.token_times, [c for _, c in admissions]
         self.rows["requests"].append(
-            (r.index, r.worker, r.dp_rank, r.arrival, r.admissions[0][0] if r.admissions else -1)
+            (r.index, r.worker, r.dp_rank, r.arrival, admissions[0][0] if admissions else -1)
             + (times[0] if times else -1, times[1] if len(times) > 1 else -1, times[-1] if times else -1)
             + (r.end, r.status, r.reason, r.prompt, r.asked, r.received)
-            + (cached[0] if cached else -1, max(cached) if cached else -1, len(cached), r.preemptions, len(spans))
+            + (cached[0] if cached else -1, max(cached) if cached else -1, len(admissions), preemptions, len(spans))
         )
         if any(r.accepted):
             self.rows["acceptance"].append((r.index, sum(r.accepted), r.verified, *r.accepted))
+
+    def log_handoff(self, handoff: Handoff) -> None:
+        """One request between prefill and decode pool (`sim.reference_pools`)."""
+        r, source, placed = handoff.request, handoff.bootstrap, handoff.rank is not None
+        decode = [start for start, _ in r.admissions]
+        self.rows["handoffs"].append(
+            (r.index, source.worker, source.dp_rank)
+            + ((r.worker, r.dp_rank) if placed else (-1, -1))
+            + (source.admissions[0][0], handoff.held, handoff.reserved, handoff.transferred, handoff.activated)
+            + (decode[0] if decode else -1, handoff.released, handoff.sent)
+        )
 
     def log_bursts(self, place: tuple[int, int, int, int], span: list[Burst], token: int) -> None:
         for low in range(0, len(span), BURST_PASSES):
@@ -970,7 +1017,7 @@ def never_fits(spec: EngineSpec, request: Request) -> int:
     return NO_REASON
 
 
-def replay(spec: EngineSpec, workload: Workload, sink: Sink) -> Outcome:
+def replay(spec: Deployment, workload: Workload, sink: Sink) -> Outcome:
     """Replay `workload` on `spec`, literally.
 
     Rows go to `sink` table by table at the end. Same results as `sim.engine.replay`, thousands of times slower.
@@ -978,6 +1025,10 @@ def replay(spec: EngineSpec, workload: Workload, sink: Sink) -> Outcome:
     Raises:
         Deadlock, Livelock, TimingError: the replay cannot be completed; nothing reached the sink.
     """
+    if isinstance(spec, PoolsSpec):
+        from sim import reference_pools
+
+        return reference_pools.replay(spec, workload, sink)
     began = time.perf_counter()
     out = Tables(workload, spec)
     outputs = spec.outputs(workload.prompt_tokens, workload.output_tokens)
@@ -1028,17 +1079,24 @@ def replay(spec: EngineSpec, workload: Workload, sink: Sink) -> Outcome:
         if upcoming > CLOCK_END_NS:
             raise TimingError(CLOCK_MESSAGE)
         now = upcoming
-    return finish(spec, out, requests, sink, now, began)
+    counter = EvidenceCounter(spec.timing, spec.profile, compiled=False)
+    return finish(counter, out, requests, sink, now, began)
 
 
-def finish(spec: EngineSpec, out: Tables, requests: list[Request], sink: Sink, now: int, began: float) -> Outcome:
+def finish(
+    counter: EvidenceCounter | PoolsEvidence,
+    out: Tables,
+    requests: list[Request],
+    sink: Sink,
+    now: int,
+    began: float,
+) -> Outcome:
     for request in requests:
         out.log_request(request)
     tables = {}
     for name, columns in TABLES.items():
         data = np.array(out.rows[name], np.int64).reshape(-1, len(columns))
         tables[name] = {column: np.ascontiguousarray(data[:, i]) for i, column in enumerate(columns)}
-    counter = EvidenceCounter(spec.timing)
     counter.add(tables["passes"])
     tables["evidence"] = counter.columns()
     gaps: list[tuple[int, int]] = []
@@ -1056,4 +1114,5 @@ def finish(spec: EngineSpec, out: Tables, requests: list[Request], sink: Sink, n
         n_requests=len(requests),
         peak_active_blocks=int(passes["active_blocks"].max(initial=0)),
         latencies={"gap_ns": data[:, 0], "gap_weight": np.ones(len(data), np.int64), "gap_end_ns": data[:, 1]},
+        lookups=counter.lookups(),
     )

@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 
 # Status codes of requests.status.
-COMPLETED, REJECTED, UNFINISHED = 0, 1, 2
-STATUS_NAMES = ("completed", "rejected", "unfinished")
+COMPLETED, REJECTED, UNFINISHED, FAILED = 0, 1, 2, 3
+STATUS_NAMES = ("completed", "rejected", "unfinished", "failed")
 
 # Reason codes of requests.reason.
 NO_REASON, PROMPT_AT_LIMIT, EXCEEDS_POOL, LOOKAHEAD_EXCEEDS_POOL = 0, 1, 2, 3
@@ -22,6 +22,12 @@ REASON_NAMES = ("", "prompt_reaches_max_model_len", "exceeds_kv_pool", "lookahea
 # Kind codes of admissions.kind and chunks.kind.
 KIND_NEW, KIND_RESUMED, KIND_RUNNING = 0, 1, 2
 KIND_NAMES = ("new", "resumed", "running")
+
+# Codes of evidence.role, evidence.phase and evidence.source. Parts of a mixed pass are phases of their own where the
+# timing model prices it as one.
+ROLE_NAMES = ("aggregated", "prefill", "decode")
+PHASE_NAMES = ("prefill", "decode", "mixed_prefill", "mixed_decode")
+SOURCE_NAMES = ("", "measured", "interpolated", "extrapolated")
 
 REQUESTS = (
     "request",  # index into the workload
@@ -151,9 +157,12 @@ ACCEPTANCE = (  # request that verified drafts; rounds in passes that also compu
     "accepted_5",
 )
 EVIDENCE = (
-    "phase",  # 0 prefill, 1 decode
+    "role",  # of the workers, code of ROLE_NAMES
+    "phase",  # code of PHASE_NAMES
     "cell",
     "extrapolated",  # 0/1
+    "source",  # code of SOURCE_NAMES; 0 for models that are no table of a measured deployment
+    "correction_bin",  # of the tuned snapshot's store for this kind of pass, -1 none applied
     "n_lookups",
     "total_ns",  # after speed-ups and rounding
     "first_pass",  # global order is by (worker, dp_rank, pass_no); this is the rank pass of the first lookup
@@ -161,6 +170,25 @@ EVIDENCE = (
     "max_x",
     "min_y",
     "max_y",
+    "max_millioctaves",  # farthest lookup from the measured data, thousandths of an octave; 0 inside
+)
+# Coordinates of the first lookup of each row of `evidence`: the work of its pass. Beside the tables, not in them.
+FIRST_LOOKUP = ("n_prefill", "prefill_tokens", "prefill_kv_tokens", "n_decode", "decode_kv_tokens")
+
+HANDOFFS = (  # request x handover from a prefill to a decode worker; rows only with pools of their own
+    "request",
+    "source_worker",
+    "source_rank",
+    "worker",  # of the decode pool, -1 where it could never go
+    "dp_rank",
+    "prefill_admitted_ns",
+    "held_ns",  # prompt computed; the source holds its blocks
+    "reserved_ns",  # destination blocks taken, transfer begins; -1 not yet
+    "transferred_ns",
+    "activated_ns",  # the destination knows: first pass boundary after the transfer
+    "decode_admitted_ns",
+    "released_ns",  # the source gave its blocks back
+    "sent_tokens",  # whose KV was sent
 )
 
 TABLES = {
@@ -172,6 +200,7 @@ TABLES = {
     "chunks": CHUNKS,
     "pressure": PRESSURE,
     "acceptance": ACCEPTANCE,
+    "handoffs": HANDOFFS,
     "evidence": EVIDENCE,
 }
 
@@ -213,6 +242,7 @@ class Outcome:
         engine_ms: host time spent between requests in memory and results in memory, without what the sink did with
             them; not part of any result digest.
         latencies: derived columns needed for metrics without reading the tables back (see `sim.metrics`).
+        lookups: the evidence table and, for array timings, the work of the first lookup of each row (FIRST_LOOKUP).
     """
 
     end_ns: int
@@ -221,3 +251,4 @@ class Outcome:
     n_requests: int
     peak_active_blocks: int
     latencies: dict[str, np.ndarray] = field(default_factory=dict)
+    lookups: dict[str, np.ndarray] = field(default_factory=dict)

@@ -80,26 +80,19 @@ def config_of(spec: EngineSpec, load: Workload) -> Config:
         concurrency=load.concurrency or 0,
         sessions=int(load.session is not None),
         plays=int(load.wait_offsets is not None),
-        floors=int(load.session is not None and load.not_before_ns is not None),
         sends=-1 if load.send_limit is None else load.send_limit,
         pinned=int(load.pinned_rank is not None),
     )
 
 
 def inputs_of(load: Workload, shared: Shared, follow: Followers) -> Inputs:
-    nobody = np.zeros(0, np.int64)
-    not_before = nobody if load.not_before_ns is None else np.array(load.not_before_ns, np.int64)
     pinned = np.zeros(0, np.int32) if load.pinned_rank is None else np.array(load.pinned_rank, np.int32)
     arrival = np.array(load.arrival_ns, np.int64)
     return Inputs(
         arrival=arrival,
         firsts=follow.firsts,
-        opener=follow.opener,
-        follow_at=follow.at,
-        follow_who=follow.who,
-        follow_delay=follow.delay,
-        follow_on_dispatch=follow.on_dispatch,
-        not_before=not_before,
+        member=follow.member,
+        follow=follow.follow,
         pinned=pinned,
         chain_at=shared.at,
         chain=shared.chain,
@@ -173,9 +166,7 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, follow: Followers
         lease=np.empty(max(1, len(shared.chain)), np.int32),
         heap=np.zeros((spec.workers + 1, 2), np.int64),
         turns=np.zeros((sessions + 1, 2), np.int64),
-        ready=np.zeros(sessions, np.int64),
-        waits=follow.waits,
-        left=follow.size,
+        pending=follow.pending,
         dirty=np.zeros(spec.workers + 1, np.int32),
         passes=log("passes", rows),
         spans=log("spans", rows + kept),

@@ -66,9 +66,9 @@ def request_ended(cfg, inp, st, r, now):
     """A request ended: who waits for that may become due; the last one of a session frees its slot (2.2)."""
     if cfg.sessions:
         _happened(cfg, inp, st, r, now, 0)
-        first = inp.opener[r]
-        st.left[first] -= 1
-        if st.left[first] > 0:
+        first = inp.member[r, S.M_OPENER]
+        st.pending[first, S.P_LEFT] -= 1
+        if st.pending[first, S.P_LEFT] > 0:
             return
     st.g[S.IN_FLIGHT] -= 1
 
@@ -76,16 +76,17 @@ def request_ended(cfg, inp, st, r, now):
 @kernel
 def _happened(cfg, inp, st, r, now, dispatch):
     """Request r arrived (`dispatch`) or ended: who waited for nothing but that becomes due after its delay (2.5)."""
-    for wait in range(inp.follow_at[r], inp.follow_at[r + 1]):
-        if inp.follow_on_dispatch[wait] != dispatch:
+    follow, pending = inp.follow, st.pending
+    for wait in range(inp.member[r, S.M_FOLLOW], inp.member[r + 1, S.M_FOLLOW]):
+        if follow[wait, S.F_ON_DISPATCH] != dispatch:
             continue
-        follower = inp.follow_who[wait]
-        st.ready[follower] = max(st.ready[follower], now + inp.follow_delay[wait])
-        st.waits[follower] -= 1
-        if st.waits[follower] == 0:
-            opener, ready = inp.opener[follower], st.ready[follower]
-            if cfg.floors:
-                ready = max(ready, st.t[opener, S.ARRIVAL] + inp.not_before[follower])
+        follower = follow[wait, S.F_WHO]
+        pending[follower, S.P_READY] = max(pending[follower, S.P_READY], now + follow[wait, S.F_DELAY])
+        pending[follower, S.P_WAITS] -= 1
+        if pending[follower, S.P_WAITS] == 0:
+            opener = inp.member[follower, S.M_OPENER]
+            earliest = st.t[opener, S.ARRIVAL] + inp.member[follower, S.M_NOT_BEFORE]
+            ready = max(pending[follower, S.P_READY], earliest)
             # Equal times: the session that began earlier in the source goes first.
             heap_push(st.turns, st.g[S.N_TURNS], ready, opener << 32 | follower)
             st.g[S.N_TURNS] += 1
@@ -107,8 +108,17 @@ def next_arrival(cfg, inp, st):
 @inlined
 def release_arrivals(cfg, inp, st, now):
     """Everything due at `now` is stamped and placed, in source order."""
+    r = due_request(cfg, inp, st, now)
+    while r >= 0:
+        _place(cfg, inp, st, r, now)
+        r = due_request(cfg, inp, st, now)
+
+
+@inlined
+def due_request(cfg, inp, st, now):
+    """The next request that arrives at `now`, stamped; -1 when nobody is due."""
     g = st.g
-    while g[S.N_SENT] != cfg.sends:
+    if g[S.N_SENT] != cfg.sends:
         first, when = -1, FAR
         if g[S.NEXT_FIRST] < len(inp.firsts):
             if cfg.concurrency == 0:
@@ -122,18 +132,26 @@ def release_arrivals(cfg, inp, st, now):
             if cfg.concurrency > 0 or turn_when < when or (turn_when == when and opener < first):
                 heap_pop(st.turns, g[S.N_TURNS])
                 g[S.N_TURNS] -= 1
-                _place(cfg, inp, st, turn, turn_when, now)
-                continue
-        if first < 0 or when > now:
-            return
-        g[S.NEXT_FIRST] += 1
-        if cfg.concurrency > 0:
-            g[S.IN_FLIGHT] += 1
-        _place(cfg, inp, st, first, when, now)
+                return _stamp(cfg, inp, st, turn, turn_when)
+        if first >= 0 and when <= now:
+            g[S.NEXT_FIRST] += 1
+            if cfg.concurrency > 0:
+                g[S.IN_FLIGHT] += 1
+            return _stamp(cfg, inp, st, first, when)
+    return -1
 
 
 @kernel
-def _refused(cfg, st, r):
+def _stamp(cfg, inp, st, r, when):
+    st.t[r, S.ARRIVAL] = when
+    st.g[S.N_SENT] += 1
+    if cfg.plays:
+        _happened(cfg, inp, st, r, when, 1)
+    return r
+
+
+@kernel
+def refused(cfg, st, r):
     """[vllm] What the front end refuses: a prompt at the limit, or a sequence that the pool can never hold."""
     prompt, output = st.q[r, S.PROMPT], st.q[r, S.OUTPUT]
     if cfg.limit > 0 and prompt >= cfg.limit:
@@ -144,13 +162,9 @@ def _refused(cfg, st, r):
 
 
 @kernel
-def _place(cfg, inp, st, r, when, now):
+def _place(cfg, inp, st, r, now):
     """Round robin over workers, then over the worker's ranks; a pin names the rank (2.4)."""
     q, rank = st.q, st.r
-    st.t[r, S.ARRIVAL] = when
-    st.g[S.N_SENT] += 1
-    if cfg.plays:
-        _happened(cfg, inp, st, r, when, 1)
     worker = st.g[S.NEXT_WORKER]
     st.g[S.NEXT_WORKER] = (worker + 1) % cfg.workers
     at = inp.pinned[r] if cfg.pinned else -1
@@ -160,7 +174,7 @@ def _place(cfg, inp, st, r, when, now):
     k = worker * cfg.dp + at
     q[r, S.RANK] = k
     if cfg.vllm:
-        reason = _refused(cfg, st, r)
+        reason = refused(cfg, st, r)
         if reason != NO_REASON:
             q[r, S.STATE], q[r, S.STATUS], q[r, S.REASON] = S.DONE, REJECTED, reason
             st.t[r, S.END] = now

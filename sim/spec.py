@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from sim.speculation.draws import BITS
+from sim.timing.tables import ArrayTiming
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class PassCostTiming:
     kind: Literal["pass_cost"] = "pass_cost"
 
 
-Timing = FixedTiming | PolynomialTiming | FlatTiming | TableTiming | PassCostTiming
+Timing = FixedTiming | PolynomialTiming | FlatTiming | TableTiming | PassCostTiming | ArrayTiming
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,3 +223,63 @@ class EngineSpec:
     def ranks(self) -> int:
         """Schedulers in the pool; rank index = worker * dp + dp_rank."""
         return self.workers * self.dp
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """How KV moves from a prefill to a decode worker (PD-7 to PD-10).
+
+    Attributes:
+        bytes_per_token: KV bytes of one token on the prefill side; None: transfers take `fallback_ns`.
+        bytes_per_second: of one transfer; transfers do not slow each other. None: as above.
+        missing_only: send only the blocks the destination lacks, whole blocks; else the whole prompt, to the token.
+        fixed_bytes: sent with every transfer, whatever its length (state of recurrent layers).
+        fallback_ns: duration of a transfer whose size or rate is unknown.
+    """
+
+    bytes_per_token: float | None = None
+    bytes_per_second: float | None = None
+    missing_only: bool = False
+    fixed_bytes: float = 0.0
+    fallback_ns: int = 0
+
+    def seconds(self, tokens: int) -> float | None:
+        """Duration of a transfer of `tokens` tokens of KV, s; None where size or rate is unknown."""
+        if not self.bytes_per_token or not self.bytes_per_second:
+            return None
+        return (tokens * self.bytes_per_token + self.fixed_bytes) / self.bytes_per_second
+
+
+@dataclass(frozen=True, slots=True)
+class PoolsSpec:
+    """Prefill and decode in pools of their own. Both sides share profile, block size and limits of virtual time.
+
+    Workers are numbered through: the prefill pool's first, then the decode pool's.
+    """
+
+    prefill: EngineSpec
+    decode: EngineSpec
+    transfer: Transfer = field(default_factory=Transfer)
+
+    @property
+    def sides(self) -> tuple[EngineSpec, EngineSpec]:
+        """Prefill, decode."""
+        return self.prefill, self.decode
+
+    @property
+    def workers(self) -> int:
+        """Of both pools."""
+        return self.prefill.workers + self.decode.workers
+
+    @property
+    def gpus_per_worker(self) -> tuple[int, int]:
+        """At least one per attention-DP rank: of a prefill, of a decode worker."""
+        return self.prefill.dp, self.decode.dp
+
+
+Deployment = EngineSpec | PoolsSpec
+
+
+def as_pools(spec: Deployment) -> tuple[EngineSpec | None, EngineSpec]:
+    """The prefill pool, if there is one of its own, and the pool that makes the tokens."""
+    return (spec.prefill, spec.decode) if isinstance(spec, PoolsSpec) else (None, spec)

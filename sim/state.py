@@ -56,6 +56,10 @@ PAUSED = 3  # running, ready to decode, but left out of the last pass
 LAST = 4  # running, its last token is in flight
 WAITING_LAST = 5  # preempted while its last token was in flight
 DONE = 6
+TRANSFERRED = 7  # waiting on a decode worker, its prompt's KV present
+
+# Roles of a worker's pool.
+AGGREGATED, PREFILLS, DECODES = range(3)
 
 # ---------------------------------------------------------------- request times: State.t, int64 (n, T_WIDTH)
 ARRIVAL, ADMITTED, FIRST_TOKEN, LAST_TOKEN, END = range(5)
@@ -92,7 +96,8 @@ T_WIDTH = 5
     ACTING,  # takes part in the group pass
     ADMISSIONS,
     PROMISED,  # blocks that running requests will still take until their end, where they are promised them
-) = range(29)
+    WANTED_N,  # reservations that handoffs wait for (decode pools)
+) = range(30)
 R_WIDTH = 32
 
 # ---------------------------------------------------------------- workers: State.w, int64 (workers, W_WIDTH)
@@ -183,6 +188,18 @@ B_WIDTH = 32
 S_REQUEST, S_TOKENS, S_BEFORE, S_KIND, S_CACHED, S_LIVE = range(6)
 S_WIDTH = 6
 
+# ---------------------------------------------------------------- sessions and plays
+# Inputs.member: where the waits for a request start in Inputs.follow, who opens its session, its earliest arrival
+# after that one's.
+M_FOLLOW, M_OPENER, M_NOT_BEFORE = range(3)
+M_WIDTH = 3
+F_WHO, F_DELAY, F_ON_DISPATCH = range(3)
+F_WIDTH = 3
+# State.pending: latest of what has been waited for so far, events still waited for; of an opener, requests of its
+# session that have not ended.
+P_READY, P_WAITS, P_LEFT = range(3)
+P_WIDTH = 3
+
 # What a kernel call returns.
 FINISHED, DRAIN, STOPPED_AT_CAP, DEADLOCK, LIVELOCK, BAD_PRICE, PAUSE = range(7)
 
@@ -215,9 +232,9 @@ class Config(NamedTuple):
     concurrency: int  # 0: open load
     sessions: int
     plays: int  # some may wait for another's arrival
-    floors: int  # some have an earliest arrival
     sends: int  # requests sent in all, -1 no limit
     pinned: int
+    role: int = AGGREGATED
 
 
 class Inputs(NamedTuple):
@@ -225,12 +242,8 @@ class Inputs(NamedTuple):
 
     arrival: np.ndarray  # int64 (n,)
     firsts: np.ndarray  # int32: requests that open a session or play, or stand alone, in source order
-    opener: np.ndarray  # int64 (n,) or empty: the one that opens the session or play
-    follow_at: np.ndarray  # int64 (n + 1,) or empty: where the waits for a request start (sim.plays)
-    follow_who: np.ndarray  # int32 (waits,)
-    follow_delay: np.ndarray  # int64 (waits,)
-    follow_on_dispatch: np.ndarray  # int8 (waits,)
-    not_before: np.ndarray  # int64 (n,) or empty: earliest arrival after that of the opener
+    member: np.ndarray  # int64 (n + 1, M_WIDTH), or no rows without sessions
+    follow: np.ndarray  # int64 (waits, F_WIDTH): who waits for a request, those of one request together (sim.plays)
     pinned: np.ndarray  # int32 (n,) or empty
     chain_at: np.ndarray  # int64 (n + 1,) or (1,): where a request's shared identities start
     chain: np.ndarray  # int32: identities of shared leading blocks
@@ -253,9 +266,7 @@ class State(NamedTuple):
     lease: np.ndarray  # int32, parallel to Inputs.chain: node held for each shared block
     heap: np.ndarray  # int64 (workers, 2): group end, worker
     turns: np.ndarray  # int64 (n or 1, 2): ready, opener << 32 | request
-    ready: np.ndarray  # int64 (n,) or empty: latest of what has been waited for so far
-    waits: np.ndarray  # int32 (n,) or empty: events a request still waits for
-    left: np.ndarray  # int32 (n,) or empty: of an opener, requests that have not ended
+    pending: np.ndarray  # int64 (n, P_WIDTH), or no rows without sessions
     dirty: np.ndarray  # int32 (workers,): workers that may start something now, in order
     passes: np.ndarray  # logs, int64 (columns, capacity)
     spans: np.ndarray

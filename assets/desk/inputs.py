@@ -38,7 +38,7 @@ class Change:
 def input_changes(pair: Pair) -> list[Change]:
     """Every input that differs, configuration first."""
     base, head = pair.base.run, pair.head.run
-    changes = list(_settings(json.loads(base["config_json"]), json.loads(head["config_json"])))
+    changes = list(settings(json.loads(base["config_json"]), json.loads(head["config_json"])))
     changed = {c.field for c in changes}
     if base["trace_digest"] != head["trace_digest"]:
         rows = list(_trace_rows(pair))
@@ -70,7 +70,8 @@ def _digest(kind: str, field: str, column: str, base: Mapping[str, Any], head: M
     return Change(kind, field, base[column][:12], head[column][:12], "digest")
 
 
-def _settings(base: Any, head: Any) -> Iterator[Change]:
+def settings(base: Any, head: Any) -> Iterator[Change]:
+    """Every field of two canonical configurations that differs."""
     ours, theirs = dict(_leaves(base, "")), dict(_leaves(head, ""))
     for field in sorted(ours.keys() | theirs.keys()):
         a, b = ours.get(field, ABSENT), theirs.get(field, ABSENT)

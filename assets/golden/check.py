@@ -80,11 +80,12 @@ def check_dir(
     for file in files:
         try:
             case = json.loads(file.read_text())
-        except ValueError as error:
-            raise ConfigError(f"{file}: not JSON: {error}") from None
-        if not (isinstance(case, dict) and "expected" in case):
-            continue
-        result = check_case(case, name=file.stem, base=file.parent, engine=engine, profile=profile)
+        except (ValueError, RecursionError, OSError) as error:  # a failed case, and the others still run
+            result = CaseResult(file.stem, "failed", (f"cannot be read as JSON: {error}",))
+        else:
+            if not (isinstance(case, dict) and "expected" in case):
+                continue
+            result = check_case(case, name=file.stem, base=file.parent, engine=engine, profile=profile)
         report.results.append(result)
         if echo is not None:
             echo(result)

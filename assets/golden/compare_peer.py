@@ -10,8 +10,9 @@ from typing import Any
 from assets.golden.peer_case import Options
 from assets.golden.run import Replayed
 from sim import metrics
-from sim.result import STATUS_NAMES, UNFINISHED
+from sim.result import STATUS_NAMES, UNFINISHED, Columns
 from sim.sessions import of_sessions
+from sim.spec import PoolsSpec
 
 # The simulator adds milliseconds as doubles, in a changing order, and does not round arrivals to nanoseconds: a time
 # may be off by a few, and a deviation that is zero may be reported as a few 1e-14.
@@ -73,7 +74,10 @@ def _outcomes(plays: list[Row]) -> list[list[Any]]:
 
 def rows(replayed: Replayed) -> list[Row]:
     """The requests that ended, in the simulator's column names."""
-    table, dp = replayed.tables["requests"], replayed.spec.dp
+    table = replayed.tables["requests"]
+    if isinstance(replayed.spec, PoolsSpec):
+        return pool_rows(replayed)
+    dp = replayed.spec.dp
     admitted: dict[int, list[list[Any]]] = {}
     log = replayed.tables["admissions"]
     for request, start, cached in zip(
@@ -85,27 +89,83 @@ def rows(replayed: Replayed) -> list[Row]:
         row = dict(zip(table, values, strict=True))
         if row["status"] == UNFINISHED:
             continue
-        made = row["output_tokens"]
         listed.append(
-            {
-                "arrival_time_ms": row["arrival_ns"] / 1e6,
-                "input_length": row["prompt_tokens"],
-                "requested_output_length": row["requested_tokens"],
-                "output_length": made,
-                "terminal_status": STATUS_NAMES[row["status"]],
-                "first_admit_ms": _ms(row["admitted_ns"]),
-                "first_token_ms": _ms(row["first_token_ns"]),
-                "last_token_ms": _ms(row["last_token_ns"]),
-                "terminal_time_ms": _ms(row["end_ns"]),
-                "ttst_ms": (row["second_token_ns"] - row["first_token_ns"]) / 1e6 if made > 1 else None,
-                "itl_ms": (row["last_token_ns"] - row["first_token_ns"]) / 1e6 / (made - 1) if made > 1 else None,
-                "reused_input_tokens": max(row["cached_tokens_max"], 0),
-                "admission_count": row["n_admissions"],
+            _of_request(row)
+            | {
                 "decode_worker_idx": row["worker"] * dp + row["dp_rank"],
                 "admissions": admitted.get(row["request"], []),
             }
         )
     return listed
+
+
+def _of_request(row: Row) -> Row:
+    made = row["output_tokens"]
+    return {
+        "arrival_time_ms": row["arrival_ns"] / 1e6,
+        "input_length": row["prompt_tokens"],
+        "requested_output_length": row["requested_tokens"],
+        "output_length": made,
+        "terminal_status": STATUS_NAMES[row["status"]],
+        "first_admit_ms": _ms(row["admitted_ns"]),
+        "first_token_ms": _ms(row["first_token_ns"]),
+        "last_token_ms": _ms(row["last_token_ns"]),
+        "terminal_time_ms": _ms(row["end_ns"]),
+        "ttst_ms": (row["second_token_ns"] - row["first_token_ns"]) / 1e6 if made > 1 else None,
+        "itl_ms": (row["last_token_ns"] - row["first_token_ns"]) / 1e6 / (made - 1) if made > 1 else None,
+        "reused_input_tokens": max(row["cached_tokens_max"], 0),
+        "admission_count": row["n_admissions"],
+    }
+
+
+def pool_rows(replayed: Replayed) -> list[Row]:
+    """The same of separate pools, with the instants of the handoff."""
+    spec = replayed.spec
+    assert isinstance(spec, PoolsSpec)
+    first = spec.prefill.workers
+    handoffs = {row["request"]: row for row in _records(replayed.tables["handoffs"])}
+    admitted: dict[int, list[list[Any]]] = {}
+    for row in sorted(_records(replayed.tables["admissions"]), key=lambda each: each["admission_no"]):
+        where = "prefill" if row["worker"] < first else "decode"
+        admitted.setdefault(row["request"], []).append([where, row["start_ns"] / 1e6, row["cached_tokens"]])
+    listed = []
+    for row in _records(replayed.tables["requests"]):
+        if row["status"] == UNFINISHED:
+            continue
+        handoff, mine = handoffs.get(row["request"]), admitted.get(row["request"], [])
+        instants: Row = dict.fromkeys(
+            ("prefill_admit_ms", "source_held_ms", "destination_reserved_ms", "destination_activated_ms")
+            + ("decode_admit_ms", "source_released_ms", "decode_worker_idx")
+        )
+        at = row["worker"] * spec.prefill.dp + row["dp_rank"]
+        if handoff is not None:
+            at = handoff["source_worker"] * spec.prefill.dp + handoff["source_rank"]
+            instants |= {
+                "prefill_admit_ms": _ms(handoff["prefill_admitted_ns"]),
+                "source_held_ms": _ms(handoff["held_ns"]),
+                "destination_reserved_ms": _ms(handoff["reserved_ns"]),
+                "destination_activated_ms": _ms(handoff["activated_ns"]),
+                "decode_admit_ms": _ms(handoff["decode_admitted_ns"]),
+            }
+            if handoff["worker"] >= 0:  # of a failed handoff the simulator tells no more
+                instants["decode_worker_idx"] = (handoff["worker"] - first) * spec.decode.dp + handoff["dp_rank"]
+                instants["source_released_ms"] = _ms(handoff["released_ns"])
+        listed.append(
+            _of_request(row)
+            | instants
+            | {
+                "admissions": mine,
+                "prefill_worker_idx": at,
+                # What a decode worker finds again after a preemption counts in the summary only.
+                "reused_input_tokens": max((c for where, _, c in mine if where == "prefill"), default=0),
+                "decode_reused_input_tokens": max((c for where, _, c in mine if where == "decode"), default=None),
+            }
+        )
+    return listed
+
+
+def _records(table: Columns) -> list[Row]:
+    return [dict(zip(table, row, strict=True)) for row in zip(*(c.tolist() for c in table.values()), strict=True)]
 
 
 def _rows_apart(columns: list[str], expected: list[list[Any]], got: list[Row]) -> Iterator[str]:

@@ -19,7 +19,17 @@ from sim.config import ConfigError
 from sim.inputs import Workload
 from sim.metrics import Sla
 from sim.result import MOST_DRAFTS
-from sim.spec import EngineSpec, FixedTiming, PolynomialTiming, Speculation, TableTiming, Timing
+from sim.spec import (
+    Deployment,
+    EngineSpec,
+    FixedTiming,
+    PolynomialTiming,
+    PoolsSpec,
+    Speculation,
+    TableTiming,
+    Timing,
+    Transfer,
+)
 
 MS = 1_000_000  # ns
 TRACE_BLOCK_TOKENS = 512  # where a trace does not say
@@ -57,7 +67,7 @@ ROW_FIELDS = {"timestamp", "input_length", "output_length", "hash_ids", "session
 class PeerCase(NamedTuple):
     """What a case file asks for."""
 
-    spec: EngineSpec
+    spec: Deployment
     workload: Workload
     options: Options
 
@@ -66,7 +76,7 @@ class Options(NamedTuple):
     """What belongs to the evaluation, not to the replay."""
 
     sla: Sla | None
-    gpus_per_worker: int
+    gpus_per_worker: int | tuple[int, int]
     plays: np.ndarray | None = None  # of each request, where the simulator reports on plays
     nested_basis: str | None = None
 
@@ -79,24 +89,51 @@ def load(case: Mapping[str, Any], base: Path) -> PeerCase:
         ConfigError: the reference refuses this configuration, and so do we.
     """
     topology, options = case.get("topology", {}), case.get("options", {})
-    if topology.get("mode", "aggregated") != "aggregated":
-        raise Unsupported("separate pools", f"topology.mode={topology['mode']!r}")
     if topology.get("router_mode", "round_robin") != "round_robin":
         raise Unsupported("routers", f"topology.router_mode={topology['router_mode']!r}")
-    worker = case["config"]
-    for name, value in worker.items():
-        if name not in WORKER_FIELDS:
-            raise Unsupported("worker fields", f"config.{name}={value!r}")
-    spec = _spec(worker["engine"], worker.get("dp_size") or 1, topology.get("workers", 1), options)
+    spec: Deployment
+    gpus: int | tuple[int, int]
+    if topology.get("mode", "aggregated") == "aggregated":
+        spec, gpus = _worker(case, "config", topology.get("workers", 1))
+        block_tokens = spec.block_tokens
+    else:
+        prefill, of_prefill = _worker(case, "prefill_config", topology.get("prefill_workers", 1))
+        decode, of_decode = _worker(case, "decode_config", topology.get("decode_workers", 1))
+        if decode.speculation is not None:
+            raise Unsupported("speculation in separate pools", "decode_config.engine.aic_nextn")
+        spec, gpus = PoolsSpec(prefill, decode, _transfer(case["prefill_config"]["engine"])), (of_prefill, of_decode)
+        block_tokens = prefill.block_tokens
     limits = {k: options[f"sla_{k}"] for k in ("ttft_ms", "itl_ms", "e2e_ms") if options.get(f"sla_{k}") is not None}
     try:
         sla = Sla(**limits) if limits else None
     except ValueError as problem:
         raise ConfigError(str(problem)) from None
-    workload, basis = _workload(case["traffic"], spec.block_tokens, base)
+    workload, basis = _workload(case["traffic"], block_tokens, base)
     plays = workload.session if case["traffic"].get("format") in PLAYS else None
-    gpus = spec.dp * (worker.get("tensor_parallel_size") or 1)
     return PeerCase(spec, workload, Options(sla, gpus, plays, basis))
+
+
+def _worker(case: Mapping[str, Any], key: str, workers: int) -> tuple[EngineSpec, int]:
+    """One pool of a case, and the GPUs of a worker in it."""
+    worker = case[key]
+    for name, value in worker.items():
+        if name not in WORKER_FIELDS:
+            raise Unsupported("worker fields", f"{key}.{name}={value!r}")
+    spec = _spec(worker["engine"], worker.get("dp_size") or 1, workers, case.get("options", {}))
+    return spec, spec.dp * (worker.get("tensor_parallel_size") or 1)
+
+
+def _transfer(engine: Mapping[str, Any]) -> Transfer:
+    """KV transfers, from the prefill side's settings."""
+    mode = engine.get("kv_transfer_timing_mode") or "full_prompt"
+    if mode not in ("full_prompt", "destination_missing"):
+        raise ConfigError(f"engine.kv_transfer_timing_mode={mode!r}: full_prompt or destination_missing")
+    rate = engine.get("kv_transfer_bandwidth")
+    return Transfer(
+        bytes_per_token=engine.get("kv_transfer_bytes_per_token") or engine.get("kv_bytes_per_token"),
+        bytes_per_second=None if rate is None else _ratio("engine.kv_transfer_bandwidth", rate) * 1e9,
+        missing_only=mode == "destination_missing",
+    )
 
 
 def _spec(engine: Mapping[str, Any], dp: int, workers: int, options: Mapping[str, Any]) -> EngineSpec:

@@ -1,8 +1,9 @@
 """`tracemill perf check DIR`: recorded figures of another estimator against the op-level model, cleaning off.
 
 The folder holds `status.csv` (deployments and how many points each answered), `ops.csv` (operator lists),
-`prefill.parquet`, `decode.parquet`, `mixed.parquet`, `fpm.parquet`, `per_op.parquet` and `kv_capacity.csv`; a file that
-is not there is a skipped check. One check is one deployment under one file: all its figures must agree.
+`prefill.parquet`, `decode.parquet`, `mixed.parquet`, `fpm.parquet`, `per_op.parquet`, `kv_capacity.csv` and
+`correction.json` (answers under corrections); a file that is not there is a skipped check. One check is one deployment
+under one file: all its figures must agree.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from assets.golden.perf_correction import FILE as CORRECTIONS
+from assets.golden.perf_correction import check_corrections
 from perf_db.gpu.deployment import Deployment
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.memory import capacity
@@ -121,10 +124,22 @@ def check_dir(folder: Path, root: PerfRoot, *, echo: Callable[[Outcome], None] |
     for kind in FILES:
         if not recorded.holds(kind):
             add(Outcome(folder.name, kind, "skipped", detail=f"no {recorded.path(kind).name}"))
+    add(_check_corrections(folder / CORRECTIONS))
     for row in recorded.deployments():
         for outcome in _check_deployment(row, recorded, root):
             add(outcome)
     return report
+
+
+def _check_corrections(path: Path) -> Outcome:
+    """Answers under the corrections of a tuned snapshot: these are compared bit for bit."""
+    if not path.is_file():
+        return Outcome(path.parent.name, "correction", "skipped", detail=f"no {path.name}")
+    answers = list(check_corrections(path))
+    wrong = [(asked, want, got) for asked, want, got in answers if want != got]
+    detail = f"{len(wrong)} differ, first {wrong[0][0]}: {wrong[0][1]} recorded, {wrong[0][2]} ours" if wrong else ""
+    worst = max((abs(got / want - 1.0) for _, want, got in wrong), default=0.0)
+    return Outcome(path.name, "correction", "failed" if wrong else "passed", len(answers), worst, detail)
 
 
 class _Recorded:

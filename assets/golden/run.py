@@ -8,7 +8,7 @@ from typing import Literal
 
 from sim.inputs import Workload
 from sim.result import TABLES, Columns, MemorySink, Outcome
-from sim.spec import EngineSpec
+from sim.spec import Deployment
 
 Engine = Literal["fast", "reference"]
 MODULES = {"fast": "sim.engine", "reference": "sim.reference"}
@@ -18,12 +18,12 @@ MODULES = {"fast": "sim.engine", "reference": "sim.reference"}
 class Replayed:
     """A finished replay: its tables and its outcome."""
 
-    spec: EngineSpec
+    spec: Deployment
     tables: dict[str, Columns]
     outcome: Outcome
 
 
-def run(spec: EngineSpec, workload: Workload, engine: Engine = "fast") -> Replayed:
+def run(spec: Deployment, workload: Workload, engine: Engine = "fast") -> Replayed:
     """Replay on the compiled engine ("fast") or on the plain one ("reference")."""
     sink = MemorySink()
     outcome = import_module(MODULES[engine]).replay(spec, workload, sink)

@@ -48,9 +48,13 @@ def ingest(
     time_unit: str = "ms",
     nested_basis: str = "auto",
     strict: bool = False,
+    expected: str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Prepare a trace; return what is known of it (the content of `trace.json`).
+
+    Args:
+        expected: digest of the file; an error if it turns out to be another one. Other arguments as in `read_trace`.
 
     Raises:
         TraceError: as `read_trace`; then there is no `out`, or the one that was there before.
@@ -83,6 +87,10 @@ def ingest(
                     writer.abandon()
                     raise
                 about = {"path": str(path), "format": chosen.name, "why": why, **found}
+                if expected not in (None, about["digest"]):
+                    raise TraceError(
+                        f"{path}: was written to while it was read; put it there again once it is complete"
+                    )
                 order = {"sorted": writer.n_late == 0, "rows_out_of_order": writer.n_late}
                 about["notes"] = order | about["notes"]
                 writer.close(about)

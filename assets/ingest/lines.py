@@ -85,8 +85,7 @@ class Documents:
             for text in texts:
                 self.count += 1
                 yield text
-        joined = hashlib.blake2b("".join(hashes).encode(), digest_size=16).hexdigest()
-        self.digest = hashes[0] if len(hashes) == 1 else joined
+        self.digest = hashes[0] if len(hashes) == 1 else joined_digest(hashes)
 
 
 class ParquetRows:
@@ -131,6 +130,23 @@ def row_texts(batch: pa.RecordBatch) -> list[bytes]:
     columns = [each.cast(pa.string()) if pa.types.is_timestamp(each.type) else each for each in columns]
     rows = pa.RecordBatch.from_arrays(columns, names).to_pylist()
     return [json.dumps(row, default=str).encode() for row in rows]
+
+
+def digest_of(path: Path) -> str:
+    """Digest of a trace's bytes, as reading it gives it: of the file, or of all files of a folder."""
+    hashes = []
+    for file in _files(path):
+        with open_bytes(file) as raw:
+            digesting = Digesting(raw, file.stat().st_size, None)
+            while digesting.read(BUFFER):
+                pass
+            hashes.append(digesting.hexdigest())
+    return hashes[0] if len(hashes) == 1 else joined_digest(hashes)
+
+
+def joined_digest(hashes: list[str]) -> str:
+    """One digest for several files."""
+    return hashlib.blake2b("".join(hashes).encode(), digest_size=16).hexdigest()
 
 
 Source = Lines | Documents | ParquetRows

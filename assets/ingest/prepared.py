@@ -22,6 +22,7 @@ from perf_db.tables import QUARANTINE, TRACES
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 ROWS, BAD, ABOUT = "rows.parquet", "quarantine.parquet", "trace.json"
 VERSION = 2
@@ -178,8 +179,14 @@ class Writer:
         shutil.rmtree(spill, ignore_errors=True)
 
 
-def read_prepared(path: Path, *, needs_timestamps: bool | None, needs_output: bool) -> Trace:
-    """A prepared trace as if its source had been read."""
+def read_prepared(
+    path: Path, *, needs_timestamps: bool | None, needs_output: bool, most_ids: int | None = None
+) -> Trace:
+    """A prepared trace as if its source had been read.
+
+    Args:
+        most_ids: prefix ids are left out, as if none were known, if there are more than this.
+    """
     import pyarrow.parquet as pq
 
     about = json.loads((path / ABOUT).read_text())
@@ -188,6 +195,8 @@ def read_prepared(path: Path, *, needs_timestamps: bool | None, needs_output: bo
     counts = Counts(**about["counts"])
     file = pq.ParquetFile(path / ROWS)
     skipped = {"hashed_tokens"} if about["ids_reach_prompts_only"] else set()
+    if most_ids is not None and _ids_in(file) > most_ids:
+        skipped |= {"hash_ids", "hashed_tokens"}
     missing = set(about["columns_without_values"])
     wanted = [name for name in TRACES.column_names if name not in missing | skipped]
     rows = file.read(columns=wanted)
@@ -199,6 +208,14 @@ def read_prepared(path: Path, *, needs_timestamps: bool | None, needs_output: bo
     if needs_output:
         rows, quarantine, counts = _without_output(rows, quarantine, counts)
     return _trace(path, about, rows, quarantine, counts)
+
+
+def _ids_in(file: pq.ParquetFile) -> int:
+    """Prefix ids in the file, by its own account."""
+    facts = file.metadata
+    groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
+    columns = [group.column(i) for group in groups for i in range(group.num_columns)]
+    return sum(column.num_values for column in columns if column.path_in_schema.startswith("hash_ids."))
 
 
 def _without_output(rows: pa.Table, quarantine: Quarantine, counts: Counts) -> tuple[pa.Table, Quarantine, Counts]:

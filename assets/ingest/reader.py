@@ -49,7 +49,9 @@ def read_trace(
     """
     path = Path(path)
     if is_prepared(path):
-        return read_prepared(path, needs_timestamps=needs_timestamps, needs_output=needs_output)
+        trace = read_prepared(path, needs_timestamps=needs_timestamps, needs_output=needs_output)
+        _insist_on_prepared(trace, format, block_tokens, strict)
+        return trace
     chosen, why = choose(path, format, mapped=columns is not None)
     options = Options(
         block_tokens=block_tokens or chosen.block_tokens,
@@ -73,6 +75,23 @@ def choose(path: Path, format: str | None, *, mapped: bool) -> tuple[Format, str
     if format in FORMATS:
         return FORMATS[format], "named in the configuration"
     raise TraceError(f"{path}: format {format!r} is not one of {', '.join(FORMATS)}")
+
+
+def _insist_on_prepared(trace: Trace, format: str | None, block_tokens: int | None, strict: bool) -> None:
+    """What is asked of a source now must be what it was prepared with."""
+    if format is not None and format != trace.format:
+        raise TraceError(
+            f"{trace.path}: was prepared as {trace.format}, not as {format}; prepare it again, or leave it out"
+        )
+    if block_tokens is not None and trace.hash_ids is not None and block_tokens != trace.hash_block_tokens:
+        raise TraceError(
+            f"{trace.path}: was prepared with ids of {trace.hash_block_tokens} tokens, not {block_tokens}; "
+            "prepare it again"
+        )
+    bad = trace.quarantine
+    if strict and len(bad):
+        where = f" in {bad.field[0]}={bad.value[0]}" if bad.field[0] else ""
+        raise TraceError(f"{trace.path}: line {bad.source_line[0]}: {bad.reason[0]}{where}: {bad.raw[0][:200]}")
 
 
 class Batch(NamedTuple):

@@ -81,8 +81,9 @@ def resolve(
 ) -> Deployment:
     """A deployment with everything that was left open filled in, and every name checked.
 
-    Defaults: the current version of the data; the checkpoint's own precisions, bfloat16 where it says nothing; experts
-    split by expert parallelism over the data-parallel ranks and by tensor parallelism over the others.
+    `version` may be `current`, or `next`: the newest one that has tables. Defaults: the current version of the data;
+    the checkpoint's own precisions, bfloat16 where it says nothing; experts split by expert parallelism over the
+    data-parallel ranks and by tensor parallelism over the others.
 
     Raises:
         PerfDataError: an unknown name, or degrees that do not fit the model.
@@ -92,6 +93,7 @@ def resolve(
     if backend not in BACKENDS and not versions(root, system, backend):
         raise PerfDataError("unknown_backend", unknown("backend", backend, BACKENDS, f"all: {', '.join(BACKENDS)}"))
     current = current_version(root, system, backend)
+    version = _slot(version, current, versions(root, system, backend))
     if version is not None and version not in versions(root, system, backend):
         known = versions(root, system, backend)
         raise PerfDataError(
@@ -127,6 +129,12 @@ def resolve(
     )
     check(deployment, facts)
     return deployment
+
+
+def _slot(version: str | None, current: str, known: list[str]) -> str | None:
+    if version == "current":
+        return current
+    return known[-1] if version == "next" else version
 
 
 def check(deployment: Deployment, model: Model) -> None:

@@ -31,6 +31,10 @@ BACKENDS = ("vllm", "trtllm", "sglang")
 LIBRARIES = ("nccl", "oneccl")  # folders under comm/ that are named by a library, not by a backend
 # Categories that no operator asks for: of rows that differ in nothing else the first wins.
 UNREAD = frozenset({"model", "model_name", "tp_size", "beam_width", "allreduce_dtype", "backend", "implementation"})
+# Tables whose grid is read whatever kernel measured a point: a backend changes kernels with the shape.
+ANY_KERNEL = frozenset(
+    f"{kind}_{phase}_module" for kind in ("dsa", "msa", "mla") for phase in ("context", "generation")
+) | {"context_mla", "generation_mla", "mla_bmm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +188,8 @@ def _slice(
 
 
 def _keys(table: OperatorTable) -> list[str]:
-    return [c for c in (*table.categories, *table.axis_columns) if c not in UNREAD]
+    unread = UNREAD | {"kernel_source"} if table.name in ANY_KERNEL else UNREAD
+    return [c for c in (*table.categories, *table.axis_columns) if c not in unread]
 
 
 def _lenders(root: PerfRoot, system: str, backend: str, table: OperatorTable) -> list[tuple[str, tuple[Source, ...]]]:

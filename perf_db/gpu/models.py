@@ -27,7 +27,7 @@ _SYMBOLS: dict[str, tuple[str, ...]] = {
     "F": ("intermediate_size",),
     "V": ("vocab_size",),
     "E": ("n_routed_experts", "num_experts", "num_local_experts"),
-    "K": ("num_experts_per_tok", "num_experts_per_token", "experts_per_token"),
+    "K": ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts"),
     "f": ("moe_intermediate_size", "intermediate_size"),
     "shared": ("n_shared_experts", "num_shared_experts"),
     "fs": ("shared_expert_intermediate_size",),
@@ -40,6 +40,12 @@ _SYMBOLS: dict[str, tuple[str, ...]] = {
     "index_heads": ("index_n_heads",),
     "index_dim": ("index_head_dim",),
     "window": ("sliding_window",),
+    "chunk": ("attention_chunk_size",),
+    "G_window": ("swa_num_key_value_heads", "num_key_value_heads"),
+    "G_full": ("num_global_key_value_heads", "num_key_value_heads"),
+    "d_full": ("global_head_dim", "head_dim"),
+    "F_dense": ("intermediate_size_mlp", "intermediate_size"),
+    "moe_step": ("interleave_moe_layer_step",),
     "block_size": ("sparse_block_size",),
     "block_topk": ("sparse_topk_blocks",),
     "block_index_heads": ("sparse_num_index_heads",),
@@ -107,10 +113,7 @@ def load_model(root: PerfRoot, name: str) -> Model:
     symbols["d"] = symbols["d"] or symbols["h"] // symbols["H"]
     symbols["qk_norm"] = _has_qk_norm(text, tuple(config.get("architectures") or ()))
     symbols["gate"] = bool(text.get("attn_output_gate", False))
-    kinds = Counter(text.get("layer_types") or ())
-    symbols["L_full"] = kinds.get("full_attention", 0)
-    symbols["L_window"] = kinds.get("sliding_attention", 0)
-    symbols["L_linear"] = kinds.get("linear_attention", 0)
+    symbols |= _layer_counts(text)
     quantisation = path.with_name(path.name.removesuffix(_SUFFIX) + _QUANT_SUFFIX)
     return Model(
         name=name,
@@ -122,6 +125,19 @@ def load_model(root: PerfRoot, name: str) -> Model:
         file=label,
         max_length=int(text.get("max_position_embeddings") or 0),
     )
+
+
+def _layer_counts(text: Mapping[str, Any]) -> dict[str, int]:
+    """Layers by kind of attention, and how many have routed experts (0 where a configuration lists none)."""
+    kinds = Counter(text.get("layer_types") or ())
+    pattern = text.get("hybrid_layer_pattern") or ()  # 1: windowed
+    routed = text.get("moe_layer_freq")
+    return {
+        "L_full": kinds.get("full_attention", 0) + list(pattern).count(0),
+        "L_window": kinds.get("sliding_attention", 0) + list(pattern).count(1),
+        "L_linear": kinds.get("linear_attention", 0),
+        "L_moe": sum(routed) if isinstance(routed, list) else 0,
+    }
 
 
 def _json(path: Path, label: str) -> dict[str, Any]:

@@ -183,27 +183,36 @@ class OpLevel:
     ) -> Milliseconds:
         """A pass given by its totals (replay form, one forward).
 
+        Means per request are floors. Every decode request verifies `nextn + 1` tokens. A prefill whose tokens are all
+        cached computes nothing; a pass without work costs nothing.
+
         Args:
             np_, prefill_tokens, prefill_kv: requests that prefill, their new tokens, their cached tokens.
             nd, decode_kv: requests that decode, their KV lengths summed.
+
+        Raises:
+            ValueError: tokens without requests.
         """
         n, tokens, cached, d, kv = _ints(np_, prefill_tokens, prefill_kv, nd, decode_kv)
+        for what, requests, sums in (("prefill", n, tokens), ("decode", d, kv)):
+            if ((requests <= 0) & (sums > 0)).any():
+                raise ValueError(f"{what} tokens without {what} requests: {sums[(requests <= 0) & (sums > 0)][0]}")
         out = np.zeros(n.shape)
         prefills, decodes = (n > 0) & (tokens > 0), d > 0
         both = prefills & decodes
         if (only := prefills & ~decodes).any():
-            new = tokens[only] // n[only]
+            new = np.maximum(tokens[only] // n[only], 1)
             out[only] = self.prefill(n[only], new, cached[only] // n[only])
         if (only := decodes & ~prefills).any():
             out[only] = self.decode(d[only], kv[only] // d[only])
         if both.any():
             n, tokens, cached, d, kv = (a[both] for a in (n, tokens, cached, d, kv))
-            new = tokens // n
+            new, verified = np.maximum(tokens // n, 1), d * (self.deployment.nextn + 1)
             out[both] = (
-                self.shared("context", tokens + d)
+                self.shared("context", tokens + verified)
                 + self.logits("context", np.ones_like(n))
                 + self.context_attention(-(-tokens // new), new, cached // n)
-                + self.generation_attention(d, kv // d)
+                + self.generation_attention(verified, kv // d)
             )
         return out
 

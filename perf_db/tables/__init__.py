@@ -9,14 +9,19 @@ import hashlib
 
 from perf_db.schema import Column, Table
 from perf_db.tables.acceptance import ACCEPTANCE
+from perf_db.tables.accuracy import ACCURACY
+from perf_db.tables.accuracy_history import ACCURACY_HISTORY
 from perf_db.tables.admissions import ADMISSIONS
 from perf_db.tables.anomalies import ANOMALIES
 from perf_db.tables.baselines import BASELINES
 from perf_db.tables.bursts import BURSTS
+from perf_db.tables.calibrations import CALIBRATIONS
 from perf_db.tables.cell_ops import CELL_OPS
 from perf_db.tables.chunks import CHUNKS
 from perf_db.tables.evidence import EVIDENCE
 from perf_db.tables.files import FILES
+from perf_db.tables.ground_truth import GROUND_TRUTH
+from perf_db.tables.handoffs import HANDOFFS
 from perf_db.tables.metrics import METRICS
 from perf_db.tables.passes import PASSES
 from perf_db.tables.perf_anomalies import PERF_ANOMALIES
@@ -32,14 +37,19 @@ from perf_db.tables.traces import TRACES
 
 __all__ = [
     "ACCEPTANCE",
+    "ACCURACY",
+    "ACCURACY_HISTORY",
     "ADMISSIONS",
     "ANOMALIES",
     "BASELINES",
     "BURSTS",
+    "CALIBRATIONS",
     "CELL_OPS",
     "CHUNKS",
     "EVIDENCE",
     "FILES",
+    "GROUND_TRUTH",
+    "HANDOFFS",
     "METRICS",
     "NATIVE_TABLES",
     "NOTE_TABLES",
@@ -66,20 +76,23 @@ __all__ = [
 RESULT_TABLES: dict[str, Table] = {
     t.name: t
     for t in (
-        *(REQUESTS, SPANS, BURSTS, PASSES, EVIDENCE, PRESSURE, QUARANTINE),
-        *(ADMISSIONS, CHUNKS, ACCEPTANCE, METRICS),
+        *(REQUESTS, SPANS, BURSTS, PASSES, EVIDENCE, CELL_OPS, PRESSURE, QUARANTINE),
+        *(ADMISSIONS, CHUNKS, ACCEPTANCE, HANDOFFS, METRICS),
     )
 }
 # Kept inside the DuckDB file: few rows per replay.
-NATIVE_TABLES: dict[str, Table] = {t.name: t for t in (RUNS, FILES, METRICS, ANOMALIES, BASELINES, SCENARIOS)}
+_ACCURACY = (GROUND_TRUTH, ACCURACY, CALIBRATIONS, ACCURACY_HISTORY)
+NATIVE_TABLES: dict[str, Table] = {
+    t.name: t for t in (RUNS, FILES, METRICS, ANOMALIES, BASELINES, SCENARIOS, *_ACCURACY)
+}
 # Those among them that are written after a run and may be written again: `perf_db.notes`.
-NOTE_TABLES: dict[str, Table] = {t.name: t for t in (ANOMALIES, BASELINES, SCENARIOS)}
+NOTE_TABLES: dict[str, Table] = {t.name: t for t in (ANOMALIES, BASELINES, SCENARIOS, *_ACCURACY)}
 # What is known of performance data, before any replay.
 PERFORMANCE_TABLES: dict[str, Table] = {t.name: t for t in (PERF_TABLES, PERF_ANOMALIES, PERF_REPAIRS)}
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
-        RUNS, *RESULT_TABLES.values(), CELL_OPS, FILES, *NOTE_TABLES.values(), TRACES, *PERFORMANCE_TABLES.values()
+        RUNS, *RESULT_TABLES.values(), FILES, *NOTE_TABLES.values(), TRACES, *PERFORMANCE_TABLES.values()
     )
 }  # fmt: skip
 

@@ -2,17 +2,40 @@
 
 from perf_db.schema import Column, Dtype, Table
 
-PHASES = ("prefill", "decode")
+ROLES = ("aggregated", "prefill", "decode")
+PHASES = ("prefill", "decode", "mixed_prefill", "mixed_decode")
+SOURCES = ("", "measured", "interpolated", "extrapolated")
 
 EVIDENCE = Table(
     name="evidence",
     row_is="all lookups of one phase in one cell of the performance data; models without a grid have one cell",
-    key=("phase", "cell", "extrapolated"),
+    key=("role", "phase", "cell", "extrapolated", "source", "correction_bin"),
     columns=(
-        Column("phase", Dtype.TEXT, "", "part of the pass that was priced", values=PHASES),
+        Column("role", Dtype.TEXT, "", "what the workers do that asked", values=ROLES),
+        Column(
+            "phase",
+            Dtype.TEXT,
+            "",
+            "part of the pass that was priced; parts of a mixed pass apart where the model prices it as one",
+            values=PHASES,
+        ),
         Column("cell", Dtype.INT32, "", "grid cell; null for models without a grid", nullable=True),
         Column("extrapolated", Dtype.BOOL, "", "the coordinates lie outside the measured data"),
-        Column("source", Dtype.TEXT, "", "performance data that answered", nullable=True),
+        Column(
+            "source",
+            Dtype.TEXT,
+            "",
+            "how the performance data answered; null for models that are no table of a measured deployment",
+            nullable=True,
+            values=SOURCES,
+        ),
+        Column(
+            "correction_bin",
+            Dtype.INT32,
+            "",
+            "bin of the tuned snapshot's store for this kind of pass; null for none applied",
+            nullable=True,
+        ),
         Column(
             "correction", Dtype.FLOAT64, "ratio", "factor applied to the measured value; null for none", nullable=True
         ),
@@ -31,5 +54,11 @@ EVIDENCE = Table(
             "has no grid (decode)",
         ),
         Column("max_y", Dtype.INT64, "", "largest second coordinate"),
+        Column(
+            "max_millioctaves",
+            Dtype.INT64,
+            "1/1000 octave",
+            "farthest lookup from the measured data, in powers of two of its coordinates; 0 inside",
+        ),
     ),
 )

@@ -2,7 +2,7 @@
 
 from perf_db.schema import Column, Dtype, Table
 
-STATUS = ("completed", "rejected", "unfinished")
+STATUS = ("completed", "rejected", "unfinished", "failed")
 REASONS = ("", "prompt_reaches_max_model_len", "exceeds_kv_pool", "lookahead_exceeds_kv_pool")
 
 REQUESTS = Table(
@@ -23,12 +23,21 @@ REQUESTS = Table(
         ),
         Column("arrival_ns", Dtype.INT64, "ns", "arrival; null if the replay stopped before it", nullable=True),
         Column("admitted_ns", Dtype.INT64, "ns", "start of the pass of its first admission", nullable=True),
-        Column("first_token_ns", Dtype.INT64, "ns", "first output token; null if none was made", nullable=True),
+        Column(
+            "first_token_ns",
+            Dtype.INT64,
+            "ns",
+            "first output token; null if none was made. With separate pools it is a decode worker's: transfer and "
+            "a decode pass are in it, and handoffs.held_ns has the end of the prefill",
+            nullable=True,
+        ),
         Column("second_token_ns", Dtype.INT64, "ns", "second output token; null below two", nullable=True),
         Column("last_token_ns", Dtype.INT64, "ns", "latest output token; null if none was made", nullable=True),
         Column("end_ns", Dtype.INT64, "ns", "completion or rejection; null if unfinished", nullable=True),
         Column("status", Dtype.TEXT, "", "how it ended", values=STATUS),
-        Column("reason", Dtype.TEXT, "", "why it was rejected; null otherwise", nullable=True, values=REASONS),
+        Column(
+            "reason", Dtype.TEXT, "", "why it was rejected or failed; null otherwise", nullable=True, values=REASONS
+        ),
         Column("prompt_tokens", Dtype.INT32, "tokens", "length of the prompt"),
         Column("requested_tokens", Dtype.INT32, "tokens", "output asked for"),
         Column("output_tokens", Dtype.INT32, "tokens", "output made"),

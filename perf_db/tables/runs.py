@@ -41,10 +41,20 @@ RUNS = Table(
         Column("n_requests", Dtype.INT64, "requests", "requests of the trace"),
         Column("n_completed", Dtype.INT64, "requests", "completed"),
         Column("n_rejected", Dtype.INT64, "requests", "rejected"),
+        Column("n_failed", Dtype.INT64, "requests", "failed: no decode worker could ever take them over"),
         Column("n_unfinished", Dtype.INT64, "requests", "neither, when the replay stopped"),
         Column("n_quarantined", Dtype.INT64, "rows", "rows of the source that were set aside"),
         Column("n_passes", Dtype.INT64, "passes", "forward passes"),
         Column("n_preemptions", Dtype.INT64, "preemptions", "preemptions"),
+        Column("timing", Dtype.TEXT, "", "what priced the passes: kind of timing, or estimator", nullable=True),
+        Column("kv_blocks", Dtype.INT64, "blocks", "usable KV blocks of one rank", nullable=True),
+        Column(
+            "kv_blocks_estimated",
+            Dtype.INT64,
+            "blocks",
+            "the same by the memory model, where model and hardware are known; given blocks win",
+            nullable=True,
+        ),
         Column("mixed_pass", Dtype.TEXT, "", "how a pass with prefill and decode work is priced"),
         Column(
             "unproven", Dtype.TEXT, "", "features used that no recorded engine confirms, comma-separated; '' for none"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipelines.commands.baseline import author_of, baselines_folder
+from pipelines.instance import home_option, open_instance
 from pipelines.options import warehouse, warehouse_root
 
 if TYPE_CHECKING:
@@ -195,16 +196,16 @@ def accept(
 @matrix.command()
 @click.argument("suite")
 @suite_option
+@home_option
 @baselines_folder
 @warehouse
-def register(suite: str, scenarios: Path, folder: Path, root: Path | None) -> None:
+def register(suite: str, scenarios: Path, home: Path | None, folder: Path, root: Path | None) -> None:
     """Make SUITE a partition in the Dagster UI, for the nightly schedule and the sensor of changes."""
-    from pipelines.instance import open_instance
     from pipelines.suites import register_suite
 
     loaded = _load(suite, scenarios)
     where = warehouse_root(root)
-    with open_instance(where) as instance:
+    with open_instance(where, home) as instance:
         key = register_suite(instance, where, loaded.path, folder)
     click.echo(f"{key}: choose this partition of asset scenarios in the UI (tracemill ui), or switch on nightly_matrix")
 

@@ -17,8 +17,15 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.argument("config", required=False, type=FILE)
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field: profile=parity.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
-@click.option("-o", "-w", "--output", "--warehouse", "root", type=click.Path(file_okay=False, path_type=Path),
-              help="Folder of the results.  [default: $TRACEMILL_WAREHOUSE or ./warehouse]")
+@click.option(
+    "-o",
+    "-w",
+    "--output",
+    "--warehouse",
+    "root",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the results.  [default: $TRACEMILL_WAREHOUSE or ./warehouse]",
+)
 @click.option("--case", type=FILE, help="Replay a recorded case file instead; prints, writes nothing.")
 @click.option("--summary-only", is_flag=True, help="With --case: leave out the rows of single requests.")
 def replay(
@@ -54,7 +61,7 @@ def replay(
         report = run_replay(
             settings, open_store(folder), base=config.parent, name=config.stem, reading=reading, progress=progress
         )
-    for warning in report.inputs.warnings:
+    for warning in report.warnings:
         if warning not in settings.warnings:
             click.echo(f"warning: {warning}", err=True)
     if as_json:

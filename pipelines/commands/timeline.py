@@ -12,12 +12,22 @@ from pipelines.options import warehouse, warehouse_root
 
 @click.command()
 @click.argument("run", default="last")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True,
-              help="File to write, such as trace.json.gz.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="File to write, such as trace.json.gz.",
+)
 @click.option("--from", "from_s", type=float, help="Start of the window, seconds of virtual time.")
 @click.option("--to", "to_s", type=float, help="End of the window.")
-@click.option("--max-events", type=click.IntRange(min=1), default=500_000, show_default=True,
-              help="Where there would be more, the window ends sooner.")
+@click.option(
+    "--max-events",
+    type=click.IntRange(min=1),
+    default=500_000,
+    show_default=True,
+    help="Where there would be more, the window ends sooner.",
+)
 @baselines_folder
 @warehouse
 def timeline(

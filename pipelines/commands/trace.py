@@ -18,6 +18,11 @@ def trace() -> None:
 
 
 def reading(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that say how a file is to be read, and `--json`."""
+    return how_to_read(click.option("--json", "as_json", is_flag=True, help="One JSON object.")(command))
+
+
+def how_to_read(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options that say how a file is to be read."""
     options = (
         click.option("--format", "form", metavar="NAME", help="Format of the file.  [default: found out]"),
@@ -28,7 +33,6 @@ def reading(command: Callable[..., Any]) -> Callable[..., Any]:
             "--nested-basis", type=click.Choice(["auto", "relative", "absolute"]), default="auto", help="Of Weka."
         ),
         click.option("--strict", is_flag=True, help="The first bad row is an error."),
-        click.option("--json", "as_json", is_flag=True, help="One JSON object."),
     )
     for option in reversed(options):
         command = option(command)
@@ -43,7 +47,7 @@ def show(file: Path, as_json: bool, **how: Any) -> None:
     from assets.ingest import read_trace
     from assets.trace_stats import trace_stats
 
-    found = trace_stats(read_trace(file, needs_timestamps=None, **_options(**how)))
+    found = trace_stats(read_trace(file, needs_timestamps=None, **reading_options(**how)))
     click.echo(json.dumps(found, indent=1) if as_json else as_text(found))
 
 
@@ -58,7 +62,7 @@ def ingest(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
 
     out = out or file.with_name(f"{file.name}.trace")
     with progress_bar("reading", "B") as progress:
-        about = prepare(file, out, progress=progress, **_options(**how))
+        about = prepare(file, out, progress=progress, **reading_options(**how))
     if as_json:
         click.echo(json.dumps({**about, "output": str(out)}, indent=1))
         return
@@ -68,9 +72,10 @@ def ingest(file: Path, out: Path | None, as_json: bool, **how: Any) -> None:
     click.echo(f"prepared in {out}")
 
 
-def _options(
+def reading_options(
     form: str | None, block_size: int | None, columns: tuple[str, ...], time_unit: str, nested_basis: str, strict: bool
 ) -> dict[str, Any]:
+    """What `how_to_read` options come to, for `read_trace` and `ingest`."""
     from assets.ingest.generic import FIELDS
 
     pairs = [each.partition("=") for each in columns]

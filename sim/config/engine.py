@@ -8,7 +8,7 @@ from pydantic import Field, StrictBool
 
 from sim.config.base import Count, Ratio, Section, count_or, only
 from sim.config.speculation import Speculation
-from sim.config.timing import Timing
+from sim.config.timing import EstimationMode, Timing
 from sim.result import MOST_DRAFTS
 
 DEFAULT_BLOCKS = 16384
@@ -24,10 +24,8 @@ NO_BACKEND = "this backend is not available yet; use backend: vllm or trtllm"
 NO_POLICY = "only guaranteed_no_evict and max_utilization are modelled"
 NO_DECODER = "drafting decoders are not replayed; give speculation or nextn"
 NO_TIERS = "KV tiers below the GPU pool are not available yet; remove it"
-NO_MEMORY_MODEL = (
-    "the pool cannot be derived from memory until performance data is supported; use type: fixed with blocks"
-)
-NO_DATABASE = "no performance database is read with this timing; remove it"
+NO_FALLBACK = "an estimator that cannot answer says so, and no other one answers in its place; use deny, or remove it"
+SILICON_ONLY = "prices come from measured operators alone; use SILICON, or remove it"
 
 
 class Parallelism(Section):
@@ -74,13 +72,23 @@ class FixedCapacity(Section):
 
 
 class DerivedCapacity(Section):
-    """A pool computed from GPU memory; refused with a remedy."""
+    """A pool computed from GPU memory, weights and activations. A number of blocks always wins over the estimate."""
 
-    type: Annotated[Literal["default"], only(because=NO_MEMORY_MODEL)]
-    memory_fraction: Any = None
-    cuda_graph_reserved_bytes: Any = None
-    blocks: Any = None
-    bytes: Any = None
+    type: Literal["default"]
+    memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None  # None: the backend's own
+    cuda_graph_reserved_bytes: Annotated[int, Field(ge=0)] | None = None
+    blocks: Count | None = None
+    bytes: Annotated[Any, only(None, because="give the pool in blocks")] = None
+
+
+class Precision(Section):
+    """Precisions of the deployment, by the names of the performance tables; unset: the checkpoint's own."""
+
+    gemm: Annotated[str, Field(min_length=1)] | None = None
+    moe: Annotated[str, Field(min_length=1)] | None = None
+    kv_cache: Annotated[str, Field(min_length=1)] | None = None
+    fmha: Annotated[str, Field(min_length=1)] | None = None
+    comm: Annotated[str, Field(min_length=1)] | None = None
 
 
 class KvCache(Section):
@@ -138,10 +146,11 @@ class Engine(Section):
     backend_version: str | None = None
     context_length: Annotated[Any, count_or("max")] = None  # unset: no limit
     workers: Workers
-    # The estimator's own settings: without effect beside fixed, polynomial or table timing.
-    estimation_mode: Literal["op_level", "fpm_interpolation", "fpm_regression", "auto"] | None = None
-    fallback_policy: Annotated[Any, only(None, "deny", because=NO_DATABASE)] = None
-    database_mode: Annotated[Any, only(None, "SILICON", because=NO_DATABASE)] = None
+    precision: Precision = Precision()
+    # The estimator's own settings: without effect beside a given timing.
+    estimation_mode: EstimationMode | None = None
+    fallback_policy: Annotated[Any, only(None, "deny", because=NO_FALLBACK)] = None
+    database_mode: Annotated[Any, only(None, "SILICON", because=SILICON_ONLY)] = None
     enable_shared_layer: StrictBool | None = None
     strict_provenance: StrictBool | None = None
     nextn: Annotated[int, Field(ge=0, le=MOST_DRAFTS)] | None = None  # MTP heads

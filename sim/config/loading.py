@@ -16,7 +16,7 @@ from sim.config.lengths import NUMBER
 from sim.config.rules import ABSENT, Fault, Raw, faults
 from sim.config.run import RunConfig
 from sim.config.schema import names_at
-from sim.config.timing import WITHOUT_DATA
+from sim.config.timing import CHOOSE
 from sim.config.traffic import DEFAULT_TRAFFIC
 from sim.config.yaml_text import parse_file, parse_scalar
 
@@ -136,8 +136,8 @@ def _fault(error: Any, values: dict[str, Any], assigned: set[str]) -> Fault:
     elif kind == "string_pattern_mismatch":
         message = "use letters, digits, dots, dashes and underscores, at most 100"
     elif kind == "missing" and parts[-1] == "timing":
-        # Not the polynomial in silence: a file without timing asks for an estimator that we do not have yet.
-        message = f"required; {WITHOUT_DATA}"
+        # Not the polynomial in silence.
+        message = f"required; {CHOOSE}"
     else:
         message = _REMEDY.get(kind, message)
     if value is None and kind in ("model_type", "model_attributes_type"):

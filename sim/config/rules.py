@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from sim.config.engine import DEFAULT_BLOCK_SIZE, DEFAULT_BLOCKS, DEFAULT_MAX_BATCHED_TOKENS, DEFAULT_MAX_SEQUENCES
+from sim.config.timing import EstimationMode
 from sim.config.traffic import MAPPED_FORMATS
 from sim.models import max_context_tokens
 
@@ -78,6 +79,7 @@ def faults(values: dict[str, Any]) -> Iterator[Fault]:
     """Every joined rule that the file breaks."""
     raw = Raw(values)
     yield from _context(raw)
+    yield from _estimator(raw)
     profile, trtllm = raw.get("profile"), raw.get("engine.backend") == "trtllm"
     if trtllm != (profile == "trtllm"):
         remedy = "use trtllm, or leave it out" if trtllm else "goes with engine.backend: trtllm; use vllm or parity"
@@ -109,6 +111,33 @@ def _context(raw: Raw) -> Iterator[Fault]:
         yield Fault(CONTEXT, "max", f"the limit of engine.model={model!r} is not known here; give a number")
 
 
+def _estimator(raw: Raw) -> Iterator[Fault]:
+    """What prices from performance data need to know."""
+    timing = f"{WORKER}.timing"
+    is_default = raw.get(f"{timing}.type") == "default"
+    derived = raw.get(f"{WORKER}.kv_cache.capacity.type") == "default"
+    if not is_default and not derived:
+        return
+    asker = "timing.type: default" if is_default else "kv_cache.capacity.type: default"
+    for name, what in (("model", "the served model, such as Qwen/Qwen3-32B"), ("hardware", "such as b200_sxm")):
+        if not raw.has(f"engine.{name}"):
+            yield Fault(f"engine.{name}", ABSENT, f"required by {asker}: {what}; add it")
+    if not is_default:
+        return
+    mode, older = raw.get("engine.estimation_mode"), raw.get(f"{timing}.forward_model")
+    if raw.has("engine.estimation_mode") and older in get_args(EstimationMode) and mode != older:
+        yield Fault(f"{timing}.forward_model", older, f"contradicts engine.estimation_mode={mode!r}; keep one of them")
+    mode = mode if raw.has("engine.estimation_mode") else older
+    needs = {"fpm_interpolation": "fpm_parquet_path", "fpm_regression": "fpm_jsonl_path"}
+    for each, path in needs.items():
+        if mode == each and not raw.has(f"{timing}.{path}"):
+            yield Fault(f"{timing}.{path}", ABSENT, f"required by estimation_mode: {each}; name the file")
+    if mode in needs and raw.get("engine.nextn") not in (ABSENT, None, 0):
+        yield Fault("engine.nextn", raw.get("engine.nextn"), f"{mode} knows no drafts; use 0, or op_level")
+    if mode in needs and raw.get(f"{timing}.factors") not in (ABSENT, {}):
+        yield Fault(f"{timing}.factors", raw.get(f"{timing}.factors"), f"{mode} has no operators; remove them")
+
+
 def _as_vllm_refuses(raw: Raw) -> Iterator[Fault]:
     """What vLLM itself will not start with."""
     budget = raw.whole(BUDGET, DEFAULT_MAX_BATCHED_TOKENS)
@@ -130,7 +159,8 @@ def _as_vllm_refuses(raw: Raw) -> Iterator[Fault]:
         )
     if raw.get(PREEMPTION) == "fifo":
         yield Fault(PREEMPTION, "fifo", "vLLM preempts the latest request; use lifo, or profile: parity")
-    blocks = raw.whole(BLOCKS, DEFAULT_BLOCKS)
+    derived = raw.get(f"{WORKER}.kv_cache.capacity.type") == "default" and not raw.has(BLOCKS)
+    blocks = None if derived else raw.whole(BLOCKS, DEFAULT_BLOCKS)
     block_size = raw.whole(BLOCK_SIZE, DEFAULT_BLOCK_SIZE)
     if blocks and block_size and context and -(-context // block_size) > blocks:
         yield Fault(

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from sim.config.base import Limit, Section, Seed, only
-from sim.config.engine import Engine
+from sim.config.engine import DEFAULT_BLOCKS, Engine
 from sim.config.speculation import from_nextn
+from sim.config.timing import DefaultTiming
 from sim.config.traffic import Trace, Traffic
 from sim.models import max_context_tokens
-from sim.spec import EngineSpec, Speculation
+from sim.spec import EngineSpec, Speculation, Timing
 
 # Settings of an estimator that is not asked when the timing is given.
 ESTIMATOR = ("estimation_mode", "fallback_policy", "database_mode", "enable_shared_layer", "strict_provenance")
@@ -48,10 +50,17 @@ class Evaluation(Section):
     sla: Sla | None = None
 
 
+def _run_name(name: str) -> str:
+    # Commands take "last" for the latest run, so that a run of this name could not be asked for.
+    if name == "last":
+        raise PydanticCustomError("taken", "{text}", {"text": "means the latest run in commands; choose another name"})
+    return name
+
+
 class RunConfig(Section):
     """One run: traffic, deployment and what to record. Made by `sim.config.load_run_config` only."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"), AfterValidator(_run_name)] | None = None
     profile: Literal["vllm", "parity", "trtllm"] = "vllm"
     seed: Seed = 42
     output: Annotated[str, Field(min_length=1)] | None = None
@@ -126,17 +135,35 @@ class RunConfig(Section):
             found.append("async_scheduling with attention_data above 1 has never been compared with a real engine")
         return tuple(found)
 
-    def engine_spec(self) -> EngineSpec:
-        """What the engine needs to know."""
+    @property
+    def estimation_mode(self) -> str | None:
+        """Which estimator prices passes; None where the timing is given."""
+        timing = self.engine.workers.aggregated.timing
+        if not isinstance(timing, DefaultTiming):
+            return None
+        return self.engine.estimation_mode or timing.forward_model or "auto"
+
+    @property
+    def given_blocks(self) -> int | None:
+        """Usable KV blocks per rank where the configuration says so; None: they follow from memory."""
+        return self.engine.workers.aggregated.kv_cache.capacity.blocks
+
+    def engine_spec(self, *, timing: Timing | None = None, blocks: int | None = None) -> EngineSpec:
+        """What the engine needs to know.
+
+        Args:
+            timing: prices made from performance data, for `timing.type: default`.
+            blocks: usable KV blocks per rank where they follow from memory.
+        """
         worker = self.engine.workers.aggregated
         scheduler, cap = worker.scheduler, self.traffic.stop.max_virtual_time_seconds
         return EngineSpec(
             profile=self.profile,
-            timing=worker.timing.spec(),
+            timing=worker.timing.spec() if timing is None else timing,
             workers=worker.parallelism.replicas,
             dp=worker.parallelism.attention_data,
             block_tokens=worker.kv_cache.block_size,
-            blocks=worker.kv_cache.capacity.blocks,
+            blocks=blocks or worker.kv_cache.capacity.blocks or DEFAULT_BLOCKS,
             max_num_seqs=scheduler.max_sequences,
             max_batched_tokens=scheduler.max_batched_tokens,
             max_model_len=self.max_model_len,
@@ -158,7 +185,8 @@ class RunConfig(Section):
     def canonical(self) -> dict[str, Any]:
         """What identifies the run, defaults filled in, ready for JSON and a digest.
 
-        Left out: the name and the output folder, which change nothing, and file paths, since bytes identify a file.
+        Left out: the name and the output folder, which change nothing, file paths, since bytes identify a file, and
+        what is said about bad rows.
         Different spellings of one thing (`session.turns`, `context_length: max`, 1 for 1.0) come out equal.
         """
         values = self.model_dump(exclude={"name", "output", "router", "planner", "optimization", "optimizer"})
@@ -175,10 +203,14 @@ class RunConfig(Section):
         for name in ("context_length", "nextn", "nextn_accepted", *ESTIMATOR):
             values["engine"].pop(name)
         values["engine"]["speculation"] = None if self.speculation is None else asdict(self.speculation)
+        if isinstance(worker.timing, DefaultTiming):
+            values["engine"]["estimation_mode"] = self.estimation_mode
+        if not any(values["engine"]["precision"].values()):
+            values["engine"].pop("precision")
         source = values["traffic"]["source"]
         if isinstance(self.traffic.source, Trace):
-            source.pop("path")
-            source.pop("paths")
+            for name in ("path", "paths", "quarantine"):
+                source.pop(name)
             for step in source["shape"]:
                 step.pop("path", None)
             if not source["shape"]:

@@ -4,30 +4,60 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, StrictBool, ValidationInfo, model_validator
 
 from sim import spec
-from sim.config.base import Milliseconds, Section, only
+from sim.config.base import Milliseconds, Section
 from sim.config.tables import FIELDS, as_arrays, digest, fault_in, load_table
 
-WITHOUT_DATA = (
-    "op_level and whole-forward timing are not available until performance data is supported; "
-    "use timing.type fixed|polynomial|table"
+CHOOSE = (
+    "use {type: default} with engine.model and engine.hardware for prices from performance data, or "
+    "timing.type fixed|polynomial|table|pass_cost"
 )
+
+EstimationMode = Literal["op_level", "fpm_interpolation", "fpm_regression", "auto"]
+
+
+class Strict(Section):
+    """How far outside the measured data a run may be priced; a limit that is left out limits nothing."""
+
+    max_extrapolated_share: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_octaves: Annotated[float, Field(ge=0)] | None = None
 
 
 class DefaultTiming(Section):
-    """The stack's own estimator. It needs performance data, so it is refused with a remedy."""
+    """The estimator over performance data that `engine.estimation_mode` names.
 
-    type: Annotated[Literal["default"], only(because=WITHOUT_DATA)]
-    forward_model: Any = None  # older spelling of engine.estimation_mode
-    fpm_parquet_path: Any = None
+    Paths start from the configuration's folder. What they hold identifies a run, not where it lies.
+    """
+
+    type: Literal["default"]
+    forward_model: EstimationMode | None = None  # older spelling of engine.estimation_mode
+    perf_root: Annotated[str, Field(min_length=1)] | None = None  # a folder of operator tables; else the extra's
+    data_version: Annotated[str, Field(min_length=1)] | None = None  # refuse any other version of the data
+    clean: StrictBool = True
+    # What-if: operator, kind of operator or link -> factor.
+    factors: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    fpm_parquet_path: Annotated[str, Field(min_length=1)] | None = None
+    fpm_jsonl_path: Annotated[str, Field(min_length=1)] | None = None
+    fpm_cell: Annotated[str, Field(min_length=1)] | None = None
+    mixed_pass_extra_ms: Milliseconds = 0.0
+    snapshot: Annotated[str, Field(min_length=1)] | None = None  # corrections of a tuned snapshot
+    strict: Strict = Strict()
 
     def spec(self) -> spec.Timing:
-        raise NotImplementedError  # a loaded configuration never holds this class
+        raise LookupError("prices of timing.type: default come from performance data; hand them to engine_spec")
 
     def canonical(self) -> dict[str, Any]:
-        raise NotImplementedError
+        # Data are identified by their digest, which every run records beside its configuration.
+        return {
+            "type": "default",
+            "clean": self.clean,
+            "factors": dict(sorted(self.factors.items())),
+            "fpm_cell": self.fpm_cell,
+            "mixed_pass_extra_ms": float(self.mixed_pass_extra_ms),
+            "corrected": self.snapshot is not None,
+        }
 
 
 class FixedTiming(Section):
@@ -114,7 +144,7 @@ class PassCostTiming(Section):
     kv_token_ns: Milliseconds = 0.0
     prefill_pass_ms: Milliseconds = 0.0
 
-    def _constants(self) -> dict[str, float]:
+    def _constants(self) -> dict[str, Any]:
         return {name: float(value) for name, value in self if name != "type"}
 
     def spec(self) -> spec.Timing:

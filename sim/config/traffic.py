@@ -115,6 +115,17 @@ class Columns(Section):
     hash_ids: Name | None = None
 
 
+class QuarantineLimits(Section):
+    """Share of a trace's rows that may be set aside: beyond the one a warning, beyond the other nothing is replayed.
+
+    `reasons` gives a share to single reasons, beyond which nothing is replayed.
+    """
+
+    warn_above: Share | None = None
+    fail_above: Share = 0.5
+    reasons: dict[str, Share] = Field(default_factory=dict)
+
+
 class Trace(Section):
     """Recorded requests in a file."""
 
@@ -126,6 +137,7 @@ class Trace(Section):
     columns: Columns | None = None
     time_unit: Literal["s", "ms", "us", "ns"] | None = None  # of columns; None: ms
     strict: bool = False  # the first bad row is an error
+    quarantine: QuarantineLimits = QuarantineLimits()
     shape: list[Step] = Field(default_factory=list)  # another trace of this one, step by step
     nested_timestamp_basis: Literal["auto", "relative", "absolute"] | None = None  # Weka; None: auto
     tokenization: Annotated[Any, only(None, because=NO_TOKENIZER)] = None

@@ -31,7 +31,23 @@ def _mapping(loader: _Loader, node: yaml.MappingNode, deep: bool = False) -> dic
     return yaml.SafeLoader.construct_mapping(loader, node, deep=deep)
 
 
+def _whole(loader: _Loader, node: yaml.ScalarNode) -> int:
+    """YAML 1.1 takes 010 for eight and 1:30 for ninety; nobody who writes that here means it."""
+    digits = node.value.lstrip("+-").replace("_", "")
+    if ":" in digits or (len(digits) > 1 and digits[0] == "0" and digits.isdigit()):
+        plain = digits.lstrip("0") or "0"
+        raise yaml.constructor.ConstructorError(
+            None,
+            None,
+            f"{node.value} is read as a number to another base; write {plain if ':' not in digits else 'it out'}, "
+            f'or "{node.value}" for text',
+            node.start_mark,
+        )
+    return int(yaml.SafeLoader.construct_yaml_int(loader, node))  # type: ignore[no-untyped-call]
+
+
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )

@@ -13,8 +13,10 @@ import numpy as np
 from sim.jit import inlined, kernel
 from sim.spec import EngineSpec, FixedTiming, FlatTiming, PassCostTiming, TableTiming
 from sim.timing.plain import LONGEST_MS
+from sim.timing.tables import CORRECTION_BINS, ArrayTiming, mixed_pass
+from sim.timing.tabulated import answer, pack
 
-FIXED, POLYNOMIAL, FLAT, TABLE, PASS_COST = range(5)
+FIXED, POLYNOMIAL, FLAT, TABLE, PASS_COST, ARRAYS = range(6)
 
 COST = (
     "base_ms",
@@ -42,6 +44,8 @@ class Prices(NamedTuple):
     context_axis: np.ndarray  # float64 (c,)
     decode_table: np.ndarray  # float64 (k, c)
     cost: np.ndarray  # float64 (7,): constants of a pass cost, in the order of `COST`
+    whole: np.ndarray  # int64: an array timing as `sim.timing.tabulated` packs it
+    numbers: np.ndarray  # float64
 
 
 def compile_timing(spec: EngineSpec) -> Prices:
@@ -51,11 +55,13 @@ def compile_timing(spec: EngineSpec) -> Prices:
     decode_ratio = spec.speedup_ratio * spec.decode_speedup_ratio or 1.0
     none, prefill_ms, decode_ms, kind = np.zeros(2), 0.0, 0.0, POLYNOMIAL
     axes: tuple[np.ndarray, ...] = (none, none, none, none, np.zeros((2, 2)))
-    cost = np.zeros(len(COST))
+    cost, whole, numbers = np.zeros(len(COST)), np.zeros(1, np.int64), np.zeros(1)
     if isinstance(timing, FixedTiming):
         kind, prefill_ms, decode_ms = FIXED, timing.prefill_ms, timing.decode_ms
     elif isinstance(timing, FlatTiming):
         kind, prefill_ms = FLAT, timing.pass_ms
+    elif isinstance(timing, ArrayTiming):
+        kind, (whole, numbers) = ARRAYS, pack(timing, mixed_pass(timing, spec.profile))
     elif isinstance(timing, PassCostTiming):
         kind, cost = PASS_COST, np.array([getattr(timing, name) for name in COST], np.float64)
     elif isinstance(timing, TableTiming):
@@ -76,8 +82,14 @@ def compile_timing(spec: EngineSpec) -> Prices:
         float(prefill_ratio),
         float(decode_ratio),
         spec.blocks * spec.block_tokens,
-        *axes,
-        cost,
+        prefill_axis=axes[0],
+        prefill_table=axes[1],
+        kv_axis=axes[2],
+        context_axis=axes[3],
+        decode_table=axes[4],
+        cost=cost,
+        whole=whole,
+        numbers=numbers,
     )
 
 
@@ -94,7 +106,7 @@ def _segment(axis, x):
 
 
 @kernel
-def _nearest_ns(seconds):
+def nearest_ns(seconds):
     """Whole nanoseconds next to the exact value of `seconds`, ties to even: `plain.nearest_ns` without big numbers."""
     ns = seconds * 1e9
     # What the product lost, exactly: both halves have so few bits that their products with 1e9 = 2**9 * 5**9 fit.
@@ -112,13 +124,13 @@ def _nearest_ns(seconds):
 def _scaled_ns(ms, ratio):
     if not (ms >= 0.0 and ms < LONGEST_MS):
         return -1
-    ns = _nearest_ns(ms / 1000.0)
+    ns = nearest_ns(ms / 1000.0)
     if ratio == 1.0:
         return ns
     seconds = (ns // 1_000_000_000 + (ns % 1_000_000_000) / 1e9) / ratio
     if not seconds < LONGEST_MS / 1000.0:
         return -1
-    return _nearest_ns(seconds)
+    return nearest_ns(seconds)
 
 
 @inlined
@@ -137,10 +149,23 @@ def _pass_cost(c, n_prefill, prefill_tokens, prefill_kv, n_decode, decode_kv):
 
 @inlined
 def price(m, n_prefill, prefill_tokens, prefill_kv, n_decode, decode_kv):
-    """Returns (prefill ns, decode ns, prefill cell, decode cell); a refused duration is -1."""
+    """Returns (prefill ns, decode ns, prefill cell, decode cell); a refused duration is -1.
+
+    Of an array timing, lookup codes stand for the cells.
+    """
     a, b, i, j = 0.0, 0.0, -1, -1
     if m.kind == FLAT:
         return _scaled_ns(m.prefill_ms, m.prefill_ratio), 0, -1, -1
+    if m.kind == ARRAYS:
+        a, b, i, j, source_a, source_b, _, _, bin_ = answer(
+            m.whole, m.numbers, n_prefill, prefill_tokens, prefill_kv, n_decode, decode_kv
+        )
+        # Passes carry the whole lookup until evidence is counted; see `sim.timing.tables.lookup_code`.
+        if n_prefill > 0:
+            i = (i * 4 + source_a) * CORRECTION_BINS + bin_ + 1
+        if n_decode > 0:
+            j = (j * 4 + source_b) * CORRECTION_BINS + bin_ + 1
+        return _scaled_ns(a, m.prefill_ratio), _scaled_ns(b, m.decode_ratio), i, j
     if m.kind == PASS_COST:
         a, b = _pass_cost(m.cost, n_prefill, prefill_tokens, prefill_kv, n_decode, decode_kv)
         return _scaled_ns(a, m.prefill_ratio), _scaled_ns(b, m.decode_ratio), -1, -1

@@ -8,22 +8,38 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.result import EVIDENCE, Columns
-from sim.spec import TableTiming, Timing
+from sim.result import EVIDENCE, FIRST_LOOKUP, Columns
+from sim.spec import PoolsSpec, TableTiming, Timing
+from sim.timing.plain_tables import TablePricer
+from sim.timing.tables import EXTRAPOLATED, ArrayTiming, mixed_pass, split_codes
 
-PREFILL, DECODE = 0, 1
+PREFILL, DECODE, MIXED_PREFILL, MIXED_DECODE = range(4)
+FIRST_ROOM = 1024  # rows; grows by doubling
 
 
 class EvidenceCounter:
-    """Adds up lookups of passes handed over in order."""
+    """Adds up lookups of passes handed over in order.
 
-    def __init__(self, timing: Timing) -> None:
+    Args:
+        compiled: count array timings in compiled code; else one lookup at a time, as the definition says.
+    """
+
+    def __init__(self, timing: Timing, profile: str = "vllm", *, compiled: bool = True) -> None:
+        self._arrays: CompiledCounter | PlainCounter | None = None
+        if isinstance(timing, ArrayTiming):
+            self._arrays = CompiledCounter(timing, profile) if compiled else PlainCounter(timing, profile)
         self._table = timing if isinstance(timing, TableTiming) else None
         self._flat = timing.kind == "flat"
         self._rows: dict[tuple[int, int, int], list[int]] = {}
 
     def add(self, passes: Columns) -> None:
-        """Count the lookups of these passes (columns of `sim.result.PASSES`)."""
+        """Count the lookups of these passes (columns of `sim.result.PASSES`).
+
+        Where compiled code priced them from arrays, codes stand for their cells, which take their place.
+        """
+        if self._arrays is not None:
+            self._arrays.add(passes)
+            return
         asked = (passes["n_prefill"] > 0) if not self._flat else np.ones(len(passes["n_prefill"]), bool)
         n, kv, new = (passes[name][asked] for name in ("n_prefill", "prefill_kv_tokens", "prefill_tokens"))
         safe = np.maximum(n, 1)
@@ -80,7 +96,132 @@ class EvidenceCounter:
         return out.astype(np.int64)
 
     def columns(self) -> Columns:
-        """The evidence table, ordered by (phase, cell, extrapolated)."""
-        rows = [(*key, *values) for key, values in sorted(self._rows.items())]
-        data = np.array(rows, np.int64).reshape(-1, len(EVIDENCE))
-        return {name: np.ascontiguousarray(data[:, i]) for i, name in enumerate(EVIDENCE)}
+        """The evidence table, ordered by (phase, cell, extrapolated, source, correction bin)."""
+        found = self.lookups()
+        return {name: found[name] for name in EVIDENCE}
+
+    def lookups(self) -> Columns:
+        """The evidence table; for array timings also the work of the first lookup of each row."""
+        if self._arrays is not None:
+            return _columns(self._arrays.rows(), (*EVIDENCE, *FIRST_LOOKUP))
+        rows = [(0, *key, 0, -1, *values, 0) for key, values in sorted(self._rows.items())]
+        return _columns(rows, EVIDENCE)
+
+
+class PoolsEvidence:
+    """Lookups of two pools, by role."""
+
+    def __init__(self, spec: PoolsSpec, *, compiled: bool = True) -> None:
+        self._sides = [EvidenceCounter(side.timing, side.profile, compiled=compiled) for side in spec.sides]
+        self._first_of_decode = spec.prefill.workers
+
+    def add(self, passes: Columns) -> None:
+        """As `EvidenceCounter.add`."""
+        of_decode = passes["worker"] >= self._first_of_decode
+        for counter, mine in zip(self._sides, (~of_decode, of_decode), strict=True):
+            part = {name: values[mine] for name, values in passes.items()}
+            counter.add(part)
+            for name in ("prefill_cell", "decode_cell"):
+                passes[name][mine] = part[name]
+
+    def columns(self) -> Columns:
+        """The evidence table, the prefill pool's rows first."""
+        return _with_roles([counter.columns() for counter in self._sides])
+
+    def lookups(self) -> Columns:
+        """As `EvidenceCounter.lookups`; work that one of the pools does not tell is 0."""
+        found = [counter.lookups() for counter in self._sides]
+        names = max((list(each) for each in found), key=len)
+        rows = [len(each["role"]) for each in found]
+        return _with_roles(
+            [
+                {name: each.get(name, np.zeros(n, np.int64)) for name in names}
+                for each, n in zip(found, rows, strict=True)
+            ]
+        )
+
+
+def _with_roles(sides: list[Columns]) -> Columns:
+    for role, columns in enumerate(sides, start=1):
+        columns["role"] = np.full(len(columns["role"]), role, np.int64)
+    return {name: np.concatenate([side[name] for side in sides]) for name in sides[0]}
+
+
+def _columns(rows: list[tuple[int, ...]], names: tuple[str, ...]) -> Columns:
+    data = np.array(rows, np.int64).reshape(-1, len(names))
+    return {name: np.ascontiguousarray(data[:, i]) for i, name in enumerate(names)}
+
+
+class CompiledCounter:
+    """Counts in a kernel."""
+
+    def __init__(self, timing: ArrayTiming, profile: str) -> None:
+        from sim.timing import count
+        from sim.timing.tabulated import pack
+
+        self._count = count
+        self._whole, self._numbers = pack(timing, mixed_pass(timing, profile))
+        self._room(FIRST_ROOM)
+
+    def _room(self, size: int) -> None:
+        self._keys = np.full(size, self._count.EMPTY, np.int64)
+        self._rows = np.zeros((size, self._count.WIDTH), np.int64)
+
+    def add(self, passes: Columns) -> None:
+        if not len(passes["pass_no"]):
+            return
+        work = np.stack([passes[name] for name in self._count.READ])
+        at, n = 0, 2 * work.shape[1]
+        while at < n:
+            at = self._count.count(self._whole, self._numbers, work, at, self._keys, self._rows)
+            if at < n:
+                self._grow()
+        for name in ("prefill_cell", "decode_cell"):
+            passes[name] = split_codes(passes[name])[0]
+
+    def _grow(self) -> None:
+        keys, rows = self._keys, self._rows
+        self._room(2 * len(keys))
+        self._count.move(keys, rows, self._keys, self._rows)
+
+    def rows(self) -> list[tuple[int, ...]]:
+        used = np.flatnonzero(self._keys != self._count.EMPTY)
+        found = zip(*(part.tolist() for part in self._count.key_parts(self._keys[used])), self._rows[used].tolist())
+        return sorted(
+            (0, phase, cell, int(source == EXTRAPOLATED), source, bin_, *row)
+            for phase, cell, source, bin_, row in found
+        )
+
+
+class PlainCounter:
+    """Counts one lookup at a time."""
+
+    def __init__(self, timing: ArrayTiming, profile: str) -> None:
+        self._pricer = TablePricer(timing, mixed_pass(timing, profile))
+        self._found: dict[tuple[int, int, int, int], list[int]] = {}
+
+    def add(self, passes: Columns) -> None:
+        work = zip(*(passes[name].tolist() for name in (*FIRST_LOOKUP, "prefill_ns", "decode_ns", "pass_no")))
+        for np_, tp, kvp, b, kv, prefill_ns, decode_ns, number in work:
+            got, mixed = self._pricer.answer(np_, tp, kvp, b, kv), np_ > 0 and b > 0
+            sample = (np_, tp, kvp, b, kv)
+            if np_:
+                key = (MIXED_PREFILL if mixed else PREFILL, got.prefill_cell, got.prefill_source, got.correction_bin)
+                self._add(key, prefill_ns, number, tp, kvp, got.prefill_octaves, sample)
+            if b:
+                key = (MIXED_DECODE if mixed else DECODE, got.decode_cell, got.decode_source, got.correction_bin)
+                self._add(key, decode_ns, number, kv, kv // b, got.decode_octaves, sample)
+
+    def _add(self, key, ns, number, x, y, octaves, sample) -> None:
+        row = self._found.setdefault(key, [0, 0, number, x, x, y, y, 0, *sample])
+        row[0], row[1] = row[0] + 1, row[1] + ns
+        row[3:8] = [
+            *(min(row[3], x), max(row[4], x), min(row[5], y), max(row[6], y)),
+            max(row[7], int(octaves * 1000.0)),
+        ]
+
+    def rows(self) -> list[tuple[int, ...]]:
+        return sorted(
+            (0, phase, cell, int(source == EXTRAPOLATED), source, bin_, *row)
+            for (phase, cell, source, bin_), row in self._found.items()
+        )

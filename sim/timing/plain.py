@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from sim.errors import TimingError
 from sim.spec import EngineSpec, PassCostTiming, TableTiming
+from sim.timing.plain_tables import TablePricer
+from sim.timing.tables import ArrayTiming, mixed_pass
 
 NS_PER_S = 1_000_000_000
 LONGEST_MS = 9e9  # a hundred days
@@ -116,12 +118,17 @@ class PlainPricer:
             self.prefill_axis = [float(x) for x in self.timing.prefill_tokens]
             self.kv_axis = [float(x) for x in self.timing.decode_kv_tokens]
             self.context_axis = [float(x) for x in self.timing.decode_context]
+        self.tables = None
+        if isinstance(self.timing, ArrayTiming):
+            self.tables = TablePricer(self.timing, mixed_pass(self.timing, spec.profile))
 
     def price(self, work: Work) -> Price:
         """Price one pass. A pass without work costs nothing."""
         prefill_ms, decode_ms, prefill_cell, decode_cell = 0.0, 0.0, -1, -1
         if self.timing.kind == "flat":
             return Price(scaled_ns(self.timing.pass_ms, self.prefill_ratio, phase="whole", where=work), 0, -1, -1)
+        if self.tables is not None:
+            return self._from_arrays(self.tables, work)
         if isinstance(self.timing, PassCostTiming):
             prefill_ms, decode_ms = pass_cost(self.timing, work)
             return Price(
@@ -141,6 +148,17 @@ class PlainPricer:
             scaled_ns(decode_ms, self.decode_ratio, phase="decode", where=work),
             prefill_cell,
             decode_cell,
+        )
+
+    def _from_arrays(self, tables: TablePricer, work: Work) -> Price:
+        got = tables.answer(*work)
+        if math.isnan(got.prefill_ms) or math.isnan(got.decode_ms):
+            raise tables.refusal(*work)
+        return Price(
+            scaled_ns(got.prefill_ms, self.prefill_ratio, phase="prefill", where=work),
+            scaled_ns(got.decode_ms, self.decode_ratio, phase="decode", where=work),
+            got.prefill_cell,
+            got.decode_cell,
         )
 
     def _prefill(self, work: Work) -> tuple[float, int]:

@@ -20,7 +20,7 @@ STORED_AS = {"request": "request_id", "asker": "asker_id"}
 # Columns the store adds: who the request is in its source, and what only the performance data knows.
 ADDED = {
     "requests": {"external_id", "source_line", "session_id", "turn"},
-    "evidence": {"source", "correction"},
+    "evidence": {"correction"},
 }
 
 
@@ -38,7 +38,9 @@ def test_the_engine_hands_out_the_columns_that_are_declared(name: str) -> None:
         ("requests", "reason", result.REASON_NAMES),
         ("admissions", "kind", result.KIND_NAMES),
         ("chunks", "kind", result.KIND_NAMES),
-        ("evidence", "phase", ("prefill", "decode")),
+        ("evidence", "role", result.ROLE_NAMES),
+        ("evidence", "phase", result.PHASE_NAMES),
+        ("evidence", "source", result.SOURCE_NAMES),
     ],
 )
 def test_codes_mean_the_same_on_both_sides(table: str, column: str, names: tuple[str, ...]) -> None:

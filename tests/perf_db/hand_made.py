@@ -97,10 +97,16 @@ def hand_made() -> dict[str, dict[str, np.ndarray]]:
         (A, 0, 0, 3, 35 * MS, C, 7, 102, 0, 2, 0, 0),
     )
     evidence = table(
-        "phase cell extrapolated n_lookups total_ns first_pass min_x max_x min_y max_y",
-        (0, 3, 0, 3, 35 * MS, 0, 28, 100, 0, 64),
-        (0, 4, 1, 1, 5 * MS, 3, 200, 200, 0, 0),
-        (1, 0, 0, 3, 12 * MS, 1, 101, 163, 81, 103),
+        "role phase cell extrapolated source correction_bin n_lookups total_ns first_pass min_x max_x min_y max_y "
+        "max_millioctaves",
+        (0, 0, 3, 0, 0, none, 3, 35 * MS, 0, 28, 100, 0, 64, 0),
+        (0, 0, 4, 1, 0, none, 1, 5 * MS, 3, 200, 200, 0, 0, 0),
+        (0, 1, 0, 0, 0, none, 3, 12 * MS, 1, 101, 163, 81, 103, 0),
+    )
+    handoffs = table(
+        "request source_worker source_rank worker dp_rank prefill_admitted_ns held_ns reserved_ns transferred_ns "
+        "activated_ns decode_admitted_ns released_ns sent_tokens",
+        (B, 0, 0, 1, 0, 10 * MS, 30 * MS, 30 * MS, 31 * MS, none, none, none, 28),
     )
     return {
         "requests": requests,
@@ -111,7 +117,23 @@ def hand_made() -> dict[str, dict[str, np.ndarray]]:
         "chunks": chunks,
         "pressure": pressure,
         "acceptance": acceptance,
+        "handoffs": handoffs,
         "evidence": evidence,
+        "cell_ops": cell_ops(),
+    }
+
+
+def cell_ops() -> dict[str, Any]:
+    """Cell 3 of the prefill rests on two raw rows of one operator."""
+    numbers = table("role phase cell row_no requests length prefix", (0, 0, 3, 17, 1, 28, 32), (0, 0, 3, 18, 1, 28, 32))
+    return {
+        **numbers,
+        "operator": ["gemm", "gemm"],
+        "file": ["systems/data/x/gemm.parquet"] * 2,
+        "file_digest": ["d", "d"],
+        "share": np.array([0.25, 0.75]),
+        "operator_ms": np.array([9.0, 9.0]),
+        "operator_share": np.array([1.0, 1.0]),
     }
 
 

@@ -82,7 +82,7 @@ def test_every_column_says_what_it_means(name):
 @pytest.mark.parametrize("name", result.TABLES)
 def test_the_engine_hands_out_exactly_the_declared_columns(name):
     of_the_source = {"external_id", "source_line", "session_id", "turn"}
-    of_later_models = {"source", "correction"} if name == "evidence" else set()
+    of_later_models = {"correction"} if name == "evidence" else set()
     renamed = {"request": "request_id", "asker": "asker_id"}
     declared = [c for c in TABLES[name].column_names if c not in of_the_source | of_later_models]
     assert declared == [renamed.get(c, c) for c in result.TABLES[name]]

@@ -99,6 +99,20 @@ def test_sql_speaks_to_people_and_to_programs(cli: Cli, tiny: Path) -> None:
     }
 
 
+def test_sql_hands_rows_on_as_they_come(cli: Cli, tiny: Path) -> None:
+    cli("replay", tiny)
+    many = "SELECT range + 1000000000 AS i FROM range(200000)"
+    got = cli("sql", many, "--format", "csv", "--memory-limit", "64MB")
+    assert got.stdout.splitlines()[-1] == "1000199999"
+    assert len(cli("sql", many, "--format", "json", "--limit", "7").stdout.splitlines()) == 7
+    table = cli("sql", many, "--limit", "1200")
+    assert (len(table.stdout.splitlines()), table.stderr) == (1202, "")
+    refused = cli("sql", many, "--memory-limit", "much")
+    assert refused.exit_code == 2 and "500MB or 2GB" in refused.stderr
+    failed = cli("sql", "SELECT string_agg(range::VARCHAR) FROM range(40000000)", "--memory-limit", "20MB")
+    assert failed.exit_code == 2 and "memory" in failed.stderr.lower()
+
+
 def test_the_quarantine_names_line_reason_and_text(cli: Cli, tiny: Path) -> None:
     cli("replay", tiny)
     got = cli("sql", "SELECT source_line, reason, raw FROM quarantine", "--format", "json").stdout

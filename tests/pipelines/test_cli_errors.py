@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -164,10 +165,15 @@ def test_yaml_beyond_reason_is_unreadable_yaml(cli: Cli, tmp_path: Path, text: s
     assert refused.exit_code == 2 and "not readable as YAML" in refused.stderr
 
 
-def test_a_case_that_is_no_json_is_named(cli: Cli, tmp_path: Path) -> None:
+def test_a_case_that_is_no_json_has_failed_and_the_others_are_run(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{")
-    refused = cli("golden", "check", tmp_path)
-    assert refused.exit_code == 2 and "a.json: not JSON" in refused.stderr
+    shutil.copy(Path(__file__).parents[1] / "golden" / "peer" / "pd_plain.json", tmp_path / "b.json")
+    got = cli("golden", "check", tmp_path)
+    assert got.exit_code == 1
+    lines = got.stdout.splitlines()
+    assert lines[0].startswith("failed   a: cannot be read as JSON")
+    assert lines[1].startswith("skipped  b: ")
+    assert lines[2] == "0 passed, 1 failed, 1 skipped"
 
 
 @pytest.mark.parametrize(

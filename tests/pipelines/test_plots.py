@@ -9,6 +9,7 @@ import pytest
 
 from assets.metadata import MAX_PICTURE_BYTES, picture
 from assets.plots import INLINE, Panel, markdown, spark, svg, ticks
+from assets.plots_compare import Line, Lines, Waterfall
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,22 @@ def test_markdown_carries_the_picture() -> None:
 
 def _decoded(text: str) -> str:
     return base64.b64decode(text.split("base64,")[1].rstrip(")")).decode()
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        Lines("nothing", [], "s"),
+        Lines("a point", [Line("a & b", [1.0], [3.0])], "s"),
+        Lines("flat", [Line("a", [0.0, 1.0], [0.0, 0.0]), Line("b", [0.0, 2.0], [0.0, 0.0])], "s"),
+        Lines("from 90", [Line(str(i), [1.0, 2.0], [100.0, 90.0 + i]) for i in range(12)], "execution", low=80),
+        Waterfall("no change", 5.0, [], 5.0, "ms"),
+        Waterfall("from nothing", 0.0, [("<queueing>", 3.0), ("prefill", -1.0)], 2.0, "ms"),
+    ],
+    ids=lambda drawn: drawn.title,
+)
+def test_comparisons_are_pictures_too(drawn: Lines | Waterfall) -> None:
+    root = ElementTree.fromstring(svg([drawn, Panel("below", [0.0], [1.0], "s")]))
+    assert int(root.attrib["height"]) == drawn.height + Panel("below", [0.0], [1.0], "s").height
+    xs = [float(e.attrib["x"]) for e in root.iter() if "x" in e.attrib]
+    assert min(xs) >= 0 and max(xs) <= int(root.attrib["width"])

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
+from perf_db.gpu.forward import compile_forward, read_forward_table, write_forward_table
+from perf_db.gpu.forward_jsonl import RankWork
+from perf_db.gpu.snapshot import Corrections, Options
 from sim.spec import PolynomialTiming, TableTiming
+from sim.timing.tables import ArrayTiming, mixed_pass
+from tests.perf_db.gpu.forward_rows import SEVEN_A, rows
 from tests.rules.world import Ask, fixed, in_both_profiles, prompt, replay
 
 
@@ -139,3 +144,73 @@ def test_7_1_a_duration_that_is_none_is_an_error_that_names_the_model(engine, ba
     )
     with pytest.raises(TimingError, match="table"):
         replay(engine, {"A": Ask(8, 2)}, timing=timing)
+
+
+def whole_forward(tmp_path, content):
+    """A timing model from a whole-forward table that is written and read back."""
+    path = tmp_path / "forward.parquet"
+    write_forward_table(path, content, measurement_policy="by hand")
+    return ArrayTiming("forward", *compile_forward(read_forward_table(path), "one"))
+
+
+SEVEN_A_ASKS = {"A": Ask(7, 3), "B": Ask(8, 1, at=5)}
+
+
+@in_both_profiles
+def test_7_a_a_composed_mixed_pass_costs_what_the_decodes_add(engine, profile, tmp_path):
+    """
+    pass 0   A's 7 tokens: 10 ms
+    pass 1   B's 8 tokens 10 ms, and A at KV 8: 3 ms by interpolation, of which 2 ms are the pass itself: 11 ms
+    pass 2   A alone at KV 9: 3.25 ms
+    """
+    got = replay(engine, SEVEN_A_ASKS, profile=profile, timing=whole_forward(tmp_path, SEVEN_A))
+    assert got.ends() == [10, 21, 24.25]
+    assert got.column("prefill_ns") == [10_000_000, 10_000_000, 0]
+    assert got.column("decode_ns") == [0, 1_000_000, 3_250_000]
+
+
+@in_both_profiles
+def test_7_b_a_zero_share_costs_nothing_and_leaves_its_row(engine, profile, tmp_path):
+    """A decode of one request costs 2 ms at any KV: beside a prefill it adds nothing."""
+    content = rows([(1, 7, 0, 10.0), (1, 8, 0, 10.0)], [(1, 4, 2.0), (1, 12, 2.0)])
+    got = replay(engine, SEVEN_A_ASKS, profile=profile, timing=whole_forward(tmp_path, content))
+    assert got.ends() == [10, 20, 22]
+    evidence = got.replayed.tables["evidence"]
+    shares = {int(p): (int(n), int(ns)) for p, n, ns in zip(*(evidence[c] for c in ("phase", "n_lookups", "total_ns")))}
+    assert shares[3] == (1, 0)  # mixed_decode: looked up once, for nothing
+
+
+@in_both_profiles
+def test_7_b_a_share_is_never_negative(engine, profile, tmp_path):
+    content = rows([(1, 7, 0, 10.0), (1, 8, 0, 10.0)], [(1, 4, 5.0), (1, 12, 2.0)])
+    got = replay(engine, SEVEN_A_ASKS, profile=profile, timing=whole_forward(tmp_path, content))
+    assert got.column("decode_ns")[1] == 0
+
+
+def test_7_c_who_composes_and_who_prices_twice(tmp_path):
+    table = whole_forward(tmp_path, SEVEN_A)
+    assert [mixed_pass(table, p) for p in ("vllm", "parity", "trtllm")] == ["composed"] * 3
+    for timing in (fixed(1, 1), PolynomialTiming()):
+        assert [mixed_pass(timing, p) for p in ("vllm", "parity")] == ["two_prices"] * 2
+
+
+@in_both_profiles
+def test_7_d_a_mixed_pass_takes_the_mixed_factor_on_both_parts(engine, profile, tmp_path):
+    """That prefill alone was seen at 15 ms (1.5), that mixed pass at 13.75 (1.25): 12.5 + 1.25, and alone still 15."""
+    kept = Corrections(Options(min_observations=1))
+    kept.observe(RankWork(1, 8), 10.0, 15.0)
+    kept.observe(RankWork(1, 8, 0, 1, 8), 11.0, 13.75)
+    timing = whole_forward(tmp_path, SEVEN_A).with_factors(kept.arrays())
+    got = replay(engine, {"A": Ask(8, 2), "B": Ask(8, 1, at=5)}, profile=profile, timing=timing)
+    # A's first decode stands at KV 9, 1.25 ms above the baseline.
+    assert got.column("prefill_ns") == [15_000_000, 12_500_000]
+    assert got.column("decode_ns") == [0, round(1.25 * 1.25 * 1e6)]
+    got = replay(engine, SEVEN_A_ASKS, profile=profile, timing=timing)
+    assert (got.column("prefill_ns")[1], got.column("decode_ns")[1]) == (12_500_000, 1_250_000)
+
+
+def test_a_pass_outside_a_whole_forward_table_is_an_error_that_says_what_it_holds(engine, tmp_path):
+    from sim.errors import TimingError
+
+    with pytest.raises(TimingError, match=r"does not cover a pass of 1 prefill request.s. with 20 new"):
+        replay(engine, {"A": Ask(20, 1)}, timing=whole_forward(tmp_path, SEVEN_A))

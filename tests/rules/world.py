@@ -13,7 +13,7 @@ from assets.golden import rebuild
 from assets.golden.run import Replayed, run
 from sim.inputs import Workload
 from sim.result import REASON_NAMES, STATUS_NAMES
-from sim.spec import EngineSpec, FixedTiming, FlatTiming
+from sim.spec import Deployment, EngineSpec, FixedTiming, FlatTiming
 
 MS = 1_000_000  # ns
 
@@ -123,6 +123,19 @@ def replay(
     spec = {"block_tokens": 4, "blocks": 64, "timing": flat(), "async_scheduling": False, **spec}
     # vLLM refuses more sequences than the budget has tokens.
     spec.setdefault("max_num_seqs", min(64, spec.get("max_batched_tokens", 64)))
+    return story_of(engine, asks, EngineSpec(**spec), concurrency=concurrency, send_limit=send_limit, warmup=warmup)
+
+
+def story_of(
+    engine: str,
+    asks: Mapping[str, Ask],
+    spec: Deployment,
+    *,
+    concurrency: int | None = None,
+    send_limit: int | None = None,
+    warmup: int = 0,
+) -> Story:
+    """Replay named requests on any deployment."""
     listed = list(asks.values())
     offsets = np.concatenate([[0], np.cumsum([len(a.text) for a in listed])]).astype(np.int64)
     sessions = any(a.session >= 0 for a in listed)
@@ -143,7 +156,7 @@ def replay(
         send_limit=send_limit,
         warmup=warmup,
     )
-    return Story(tuple(asks), run(EngineSpec(**spec), workload, engine))  # type: ignore[arg-type]
+    return Story(tuple(asks), run(spec, workload, engine))  # type: ignore[arg-type]
 
 
 def _waits(asks: Mapping[str, Ask]) -> dict[str, np.ndarray]:

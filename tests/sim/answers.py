@@ -19,13 +19,25 @@ KEYS = {
     "bursts": ("request", "span_no", "first_pass"),
     "passes": ("worker", "dp_rank", "pass_no"),
     "admissions": ("request", "admission_no"),
-    "chunks": ("request", "pass_no"),
+    "chunks": ("request", "worker", "pass_no"),
     "pressure": ("worker", "dp_rank"),
     "acceptance": ("request",),
-    "evidence": ("phase", "cell", "extrapolated"),
+    "evidence": ("role", "phase", "cell", "extrapolated", "source", "correction_bin"),
+    "handoffs": ("request",),
 }
 # The first difference is the most telling one when tables are compared in this order.
-ORDER = ("passes", "pressure", "admissions", "chunks", "spans", "bursts", "requests", "acceptance", "evidence")
+ORDER = (
+    "passes",
+    "pressure",
+    "admissions",
+    "chunks",
+    "spans",
+    "bursts",
+    "handoffs",
+    "requests",
+    "acceptance",
+    "evidence",
+)
 Replay = Callable[..., Outcome]
 
 

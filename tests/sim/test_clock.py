@@ -28,7 +28,8 @@ def clock_of(ends: list[list[int]], spans: dict[int, list[Span]], rng: random.Ra
             fresh = range(known[rank], min(known[rank] + rng.choice([0, 1, 40, 700]), len(rank_ends)))
             rows += [(rank // dp, rank % dp, k, rank_ends[k], weights[rank][k]) for k in fresh]
             known[rank] = max(known[rank], fresh.stop)
-        clock.passes(columns(rows, "worker", "dp_rank", "pass_no", "end_ns", "n_continuing"), dp)
+        given = columns(rows, "worker", "dp_rank", "pass_no", "end_ns", "n_continuing")
+        clock.passes(given, given["worker"] * dp + given["dp_rank"])
         ripe = []
         for request, own in spans.items():
             for i, (rank, first, n, token) in enumerate(own):

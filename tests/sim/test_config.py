@@ -190,7 +190,6 @@ def test_null_capacity_is_an_error_and_no_capacity_is_the_default() -> None:
             {"type": "fixed", "blocks": 5, "memory_fraction": 0.9},
             "capacity.memory_fraction=0.9: type: fixed takes blocks",
         ),
-        ({"type": "default", "memory_fraction": 0.9}, "use type: fixed with blocks"),
     ],
 )
 def test_capacity(capacity: dict[str, Any], said: str) -> None:
@@ -295,6 +294,9 @@ def test_model_limits() -> None:
         ("- a\n- b\n", "expected sections"),
         ("a: [1\n", "not readable as YAML"),
         ("seed: 1\nseed: 2\n", "'seed' is given twice"),
+        ("seed: 010\n", "010 is read as a number to another base; write 10"),
+        ("seed: 1:30\n", "1:30 is read as a number to another base; write it out"),
+        ("name: last\n", "means the latest run in commands; choose another name"),
         (
             "engine:\n  workers:\n    aggregated: {timing: {type: polynomial}, timing: {type: polynomial}}\n",
             "given twice",

@@ -10,7 +10,6 @@ import pytest
 from sim.config import ConfigError, load_run_config
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-WITHOUT_DATA = "not available until performance data is supported; use timing.type fixed|polynomial|table"
 
 # A file as found in the wild, with every field spelled out.
 FOUND: dict[str, Any] = {
@@ -66,11 +65,25 @@ def test_a_file_that_asks_for_nothing_we_lack_runs_unchanged() -> None:
 @pytest.mark.parametrize(
     ("override", "field", "said"),
     [
-        ("engine.workers.aggregated.timing={type: default}", "engine.workers.aggregated.timing.type", WITHOUT_DATA),
         (
             "engine.workers.aggregated.timing={type: default, forward_model: fpm}",
-            "engine.workers.aggregated.timing.type",
-            WITHOUT_DATA,
+            "engine.workers.aggregated.timing.forward_model",
+            "not one of the allowed values; use 'op_level', 'fpm_interpolation', 'fpm_regression' or 'auto'",
+        ),
+        (
+            "engine.workers.aggregated.timing={type: default, forward_model: auto}",
+            "engine.workers.aggregated.timing.forward_model",
+            "contradicts engine.estimation_mode='op_level'",
+        ),
+        (
+            "engine.workers.aggregated.timing={type: default, factors: {gemm: 0}}",
+            "engine.workers.aggregated.timing.factors.gemm",
+            "greater than 0",
+        ),
+        (
+            "engine.workers.aggregated.timing={type: default, strict: {max_extrapolated_share: 2}}",
+            "engine.workers.aggregated.timing.strict.max_extrapolated_share",
+            "less than or equal to 1",
         ),
         ("engine.mode=disaggregated", "engine.mode", "use engine.mode: aggregated"),
         ("engine.workers.prefill={}", "engine.workers.prefill", "use engine.mode: aggregated"),
@@ -83,7 +96,12 @@ def test_a_file_that_asks_for_nothing_we_lack_runs_unchanged() -> None:
         ("engine.estimation_mode=magic", "engine.estimation_mode", "not one of the allowed values"),
         ("engine.tokenization={workers: 2}", "engine.tokenization", "tokenizer time is not modelled"),
         ("engine.workers.aggregated.kv_cache.host_offload={num_host_blocks: 1}", "kv_cache.host_offload", "remove it"),
-        ("engine.workers.aggregated.kv_cache.capacity={type: default}", "kv_cache.capacity.type", "fixed with blocks"),
+        ("engine.workers.aggregated.kv_cache.capacity={type: default, bytes: 5}", "capacity.bytes", "in blocks"),
+        (
+            "engine.workers.aggregated.kv_cache.capacity={type: default, memory_fraction: 1.2}",
+            "capacity.memory_fraction",
+            "less than or equal to 1",
+        ),
         ("engine.workers.aggregated.parallelism.pipeline=2", "parallelism.pipeline", "use 1"),
         ("engine.workers.aggregated.startup_seconds=30", "startup_seconds", "use 0"),
         ("router.policy=kv_router", "router.policy", "only round_robin"),
@@ -117,19 +135,41 @@ def test_what_means_nothing_here_is_accepted(override: str) -> None:
     assert load_run_config(FOUND, overrides=[override]).engine_spec() == load_run_config(FOUND).engine_spec()
 
 
-def test_a_file_without_timing_asks_for_the_estimator_and_is_told_so() -> None:
-    with pytest.raises(ConfigError, match=r"timing: required; .* use timing\.type fixed\|polynomial\|table"):
+@pytest.mark.parametrize(
+    ("mode", "file"), [("fpm_interpolation", "fpm_parquet_path"), ("fpm_regression", "fpm_jsonl_path")]
+)
+def test_whole_forward_estimators_need_their_file_and_know_neither_drafts_nor_operators(mode: str, file: str) -> None:
+    overrides = [f"engine.estimation_mode={mode}", "engine.workers.aggregated.timing={type: default}"]
+    with pytest.raises(ConfigError, match=rf"timing\.{file}: required by estimation_mode: {mode}; name the file"):
+        load_run_config(FOUND, overrides=overrides)
+    overrides[1] = f"engine.workers.aggregated.timing={{type: default, {file}: x, factors: {{gemm: 2}}}}"
+    with pytest.raises(ConfigError, match=f"{mode} has no operators; remove them"):
+        load_run_config(FOUND, overrides=overrides)
+
+
+@pytest.mark.parametrize("asker", ["timing", "kv_cache.capacity"])
+def test_prices_and_memory_from_data_need_a_model_and_its_hardware(asker: str) -> None:
+    overrides = [f"engine.workers.aggregated.{asker}={{type: default}}", "engine.model=null", "engine.hardware=null"]
+    with pytest.raises(ConfigError) as error:
+        load_run_config(FOUND, overrides=[*overrides, "engine.context_length=4096"])
+    first, second = str(error.value).splitlines()[1:]
+    assert f"engine.model: required by {asker.split('.')[-1]}.type: default" in first.replace("kv_cache.", "")
+    assert "engine.hardware: required by" in second
+
+
+def test_a_file_without_timing_is_told_what_there_is() -> None:
+    with pytest.raises(ConfigError, match=r"timing: required; use \{type: default\} .* fixed\|polynomial\|table"):
         load_run_config({"engine": {"workers": {"aggregated": {}}}})
 
 
 # What each reference workload needs that is not there yet; an empty set runs.
 REFERENCE = {
-    "dense-vllm": {"engine.workers.aggregated.timing.type"},
-    "dense-trtllm": {"engine.workers.aggregated.timing.type"},
+    "dense-vllm": set(),
+    "dense-trtllm": set(),
     "vllm-c256-fixed": set(),
     "pd-vllm": {"engine.mode", "engine.workers.prefill", "engine.workers.decode", "engine.kv_transfer"},
-    "mla-dp8": {"engine.workers.aggregated.timing.type"},
-    "mtp-vllm": {"engine.workers.aggregated.timing.type"},
+    "mla-dp8": set(),
+    "mtp-vllm": set(),
 }
 
 

@@ -41,7 +41,8 @@ def counted(timing: Timing, passes: list[dict[str, int]]) -> list[tuple[int, ...
             y = context // b if is_table else b
             beyond = is_table and not (4 <= context <= 60 and 3 <= y <= 30)
             look(1, p["decode_cell"], beyond, p["decode_ns"], context, y, number)
-    return [(*key, *values) for key, values in sorted(rows.items())]
+    # One role, no source and no correction: that is for prices read from measured deployments.
+    return [(0, *key, 0, -1, *values, 0) for key, values in sorted(rows.items())]
 
 
 @pytest.mark.parametrize("timing", [TABLE, FixedTiming(1, 1), FlatTiming(1), PolynomialTiming()], ids=lambda t: t.kind)

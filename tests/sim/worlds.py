@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 
 from sim.inputs import Workload
-from sim.spec import EngineSpec, FixedTiming, FlatTiming, PolynomialTiming, Speculation, TableTiming, Timing
+from sim.spec import (
+    Deployment,
+    EngineSpec,
+    FixedTiming,
+    FlatTiming,
+    PolynomialTiming,
+    Speculation,
+    TableTiming,
+    Timing,
+    Transfer,
+)
 
 QUARTER_MS = 250_000  # ns
 
@@ -23,7 +33,7 @@ QUARTER_MS = 250_000  # ns
 class World:
     """One question to both engines."""
 
-    spec: EngineSpec
+    spec: Deployment
     load: Workload
 
     def __repr__(self) -> str:
@@ -37,7 +47,7 @@ def _call(value: Any) -> str:
         x = getattr(value, field.name)
         if isinstance(x, np.ndarray):
             given.append(f"{field.name}=np.array({x.tolist()}, np.{x.dtype})")
-        elif isinstance(x, Timing):
+        elif isinstance(x, (Timing, EngineSpec, Transfer)):
             given.append(f"{field.name}={_call(x)}")
         elif x is not None and field.name != "kind" and not (field.name == "warmup" and x == 0):
             given.append(f"{field.name}={x!r}")

@@ -15,9 +15,10 @@ from typing import Any
 
 from assets.desk import baselines
 from assets.desk.matrix.suite import Scenario
+from assets.errors import INPUT_ERRORS
 from assets.identity import canonical_json, digest, sources_digest, timing_digest
+from assets.pricing import price_deployment
 from perf_db.tables import schema_digest
-from sim.config import ConfigError
 
 # What people call the parts.
 WORDS = {
@@ -48,14 +49,13 @@ def parts_of(scenario: Scenario, folder: Path) -> Parts:
     Args:
         folder: of the baselines.
 
-    Raises:
-        ConfigError: a trace file is missing.
+    A trace or performance data that cannot be had have no digest here; running the scenario says what is wrong.
     """
     config = scenario.config
     return Parts(
         config_digest=digest(canonical_json(config.canonical())),
         trace_digest=_trace_digest(scenario),
-        performance_digest=timing_digest(config.engine_spec().timing),
+        performance_digest=_performance_digest(scenario),
         engine_digest=digest(sources_digest("sim"), schema_digest()),
         baseline_digest=baseline_digest(folder, scenario.name),
     )
@@ -77,10 +77,20 @@ def _trace_digest(scenario: Scenario) -> str:
         for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
             try:
                 about = file.stat()
+                parts += [name, _file_digest(file, about.st_mtime_ns, about.st_size)]
             except OSError as error:
-                raise ConfigError(f"{scenario.name}: traffic.source names {path}: {error.strerror}") from None
-            parts += [name, _file_digest(file, about.st_mtime_ns, about.st_size)]
+                parts += [name, str(error.errno)]
     return digest(*parts) if parts else ""
+
+
+def _performance_digest(scenario: Scenario) -> str:
+    """Of the prices, and of the KV pool where it follows from the hardware's memory; '' where they cannot be had."""
+    try:
+        spec = price_deployment(scenario.config, base=scenario.base).spec
+    except INPUT_ERRORS:
+        return ""
+    given = scenario.config.given_blocks
+    return timing_digest(spec.timing) if given else digest(timing_digest(spec.timing), str(spec.blocks))
 
 
 def _paths(values: Any, named: bool = False) -> Iterator[str]:

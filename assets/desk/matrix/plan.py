@@ -38,7 +38,7 @@ def plan(suite: Suite, store: Store, folder: Path, *, only: Sequence[str] = ()) 
         only: patterns of names; empty: all.
 
     Raises:
-        ConfigError: a pattern fits nothing, or a trace is missing.
+        ConfigError: a pattern fits nothing.
     """
     last = last_rows(store, suite.name)
     found = []

@@ -47,6 +47,11 @@ def test_the_diff_of_a_trace_with_what_came_before(
     assert checks_of(first) == {"is_explained": True, "is_as_accepted": True}
     baselines.accept(open_store(root), first.run_id, folder=Path("baselines"), reason="first", author="me")
     assert checks_of(materialize(root, tiny, [dearer])) == {"is_explained": True, "is_as_accepted": False}
+    with open_instance(root) as instance:
+        event = instance.get_latest_materialization_event(dg.AssetKey("diff"))
+    assert event is not None and event.asset_materialization is not None
+    told = event.asset_materialization.metadata
+    assert told["mechanism"].value.startswith("price: ") and "data:image/svg" in str(told["pictures"].value)
 
 
 def checks_of(made: Materialized) -> dict[str, bool]:

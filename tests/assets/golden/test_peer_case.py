@@ -188,7 +188,6 @@ def test_drafts_that_are_refused(tmp_path, fields):
         ({"engine": {"state_cache": {"bytes_per_request": 4}}}, "state cache"),
         ({"engine": {"kv_cache_groups": []}}, "cache groups"),
         ({"engine": {"timing_model": {"type": "external"}}}, "timing models"),
-        ({"topology": {"mode": "disaggregated"}}, "separate pools"),
         ({"topology": {"router_mode": "kv_router"}}, "routers"),
         ({"startup_time": 5}, "worker fields"),
         ({"traffic": synthetic(request_rate=5.0)}, "private generators"),

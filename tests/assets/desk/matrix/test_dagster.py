@@ -170,3 +170,9 @@ def test_the_commands(place: Place, cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     assert cli("matrix", "run", suite).exit_code == 0
     assert "tiny: choose this partition" in cli("matrix", "register", suite).stdout
     assert (Path("warehouse") / "partitions" / "suites" / "tiny.json").exists()
+    elsewhere = place.folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    assert cli("matrix", "register", suite, "--dagster-home", elsewhere).exit_code == 0
+    with dg.DagsterInstance.from_config(str(elsewhere)) as theirs:
+        assert theirs.get_dynamic_partitions("suite") == ["tiny"]

@@ -1,0 +1,269 @@
+"""Predictions beside measurements: rows of `accuracy`, of whatever grain the truth has.
+
+Deployments are closed loops, priced from the performance data with the host constants of a snapshot, or with constants
+that cross-validation fitted without the row's group. Requests are replayed on the engine of a run configuration, passes
+are priced by its timing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.accuracy.report import OURS
+from assets.accuracy.truth import DEPLOYMENT, PASS, REQUEST, TruthError, TruthSet, figures_of
+
+if TYPE_CHECKING:
+    from assets.accuracy.loops import Priced
+    from assets.calibration.host_model import LoopRows
+    from assets.calibration.request_log import Prefixes
+    from sim.spec import EngineSpec
+
+HELD_OUT, IN_SAMPLE, UNCALIBRATED = "held_out", "in_sample", "uncalibrated"
+# Families whose measured runs mix settings that the source does not record.
+MIXED_FAMILIES = {"deepseek-v3-family": "draft_tokens_not_recorded"}
+FEWEST_GROUPS = 12  # groups of a backend that cross-validation needs
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Rows of `accuracy`, and what a person should know of how they came about.
+
+    Attributes:
+        notes: backend -> terms, constants and their ranges over the folds, ready for JSON.
+    """
+
+    rows: list[dict[str, Any]]
+    notes: dict[str, Any]
+
+
+def accuracy_row(
+    row: Mapping[str, Any],
+    value: float | None,
+    *,
+    standing: str,
+    reason: str | None = None,
+    provisional: bool = False,
+    extrapolated_share: float | None = None,
+    evidence: Mapping[str, Any] | None = None,
+    snapshot: str | None = None,
+) -> dict[str, Any]:
+    """One prediction of ours of a row of `ground_truth`; `reason` where there is none."""
+    if value is None and reason is None:
+        raise ValueError(f"row {row['row_id']}: a missing prediction needs a reason")
+    return {
+        "truth_set": row["truth_set"],
+        "predictor": OURS,
+        "row_id": row["row_id"],
+        "metric": row["metric"],
+        "statistic": row["statistic"],
+        "truth": row["value"],
+        "prediction": value,
+        "signed_error": None if value is None else value / row["value"] - 1,
+        "standing": standing,
+        "reason": reason,
+        "provisional": provisional,
+        "extrapolated_share": extrapolated_share,
+        "evidence_json": None if evidence is None else json.dumps(evidence, sort_keys=True),
+        "snapshot": snapshot,
+    }
+
+
+def predict_deployments(
+    truth: TruthSet,
+    *,
+    perf_root: Path | None = None,
+    cache: Path | None = None,
+    clean: bool = True,
+    constants: Mapping[str, Mapping[str, float]] | None = None,
+    snapshot: str | None = None,
+    terms: Sequence[str] | None = None,
+    keep: Callable[[Mapping[str, Any]], bool] | None = None,
+    progress: Progress | None = None,
+) -> Prediction:
+    """
+    Args:
+        perf_root: folder of performance data; None: the optional extra's.
+        cache: folder for amounts.
+        constants: backend -> host constants, of a snapshot; None: fitted by cross-validation over deployment groups,
+            their terms chosen without the scored groups as well.
+        snapshot: digest of the snapshot that `constants` came from.
+        terms: host constants to fit; None: chosen.
+        keep: which rows to predict; None: all.
+
+    Raises:
+        PerfDataError: there is no performance data.
+    """
+    from assets.accuracy.loops import Case, Pricers, case_of, loop_rows
+    from perf_db.gpu.source import open_root
+
+    say = progress or (lambda _: None)
+    rows = [row for row in truth.rows if row["grain"] == DEPLOYMENT and (keep is None or keep(row))]
+    figures = figures_of(rows)
+    cases: list[Case] = []
+    for row_id, known in figures.items():
+        row = next(iter(known.values()))
+        if row["repeat_of"]:
+            cases.append(Case(row_id, None, None, 0, reason="repeats_another_row"))
+        elif row["model_family"] in MIXED_FAMILIES:
+            cases.append(Case(row_id, None, None, 0, reason=MIXED_FAMILIES[row["model_family"]]))
+        else:
+            cases.append(case_of(row))
+    pricers = Pricers(open_root(perf_root), clean=clean, cache=cache)
+    priced = pricers.price(cases, lambda done, of: say(f"priced {done:,} of {of:,} loops"))
+    told: dict[str, tuple[float, float]] = {}
+    notes: dict[str, Any] = {}
+    standing = {p.case.row_id: UNCALIBRATED for p in priced}
+    backends = sorted({str(next(iter(known.values()))["backend"]) for known in figures.values()})
+    for backend in backends:
+        members = [p for p in priced if p.case.labels is not None and p.case.labels.backend == backend]
+        loops = loop_rows(members, figures)
+        if not len(loops):
+            continue
+        ttft, tpot, how, notes[backend] = _constants(loops, backend, constants, terms, say)
+        for row_id, a, b in zip(loops.row_id.tolist(), ttft.tolist(), tpot.tolist()):
+            told[row_id] = (a, b)
+            standing[row_id] = how
+    return Prediction(_deployment_rows(priced, figures, told, standing, snapshot), notes)
+
+
+def _constants(
+    loops: LoopRows,
+    backend: str,
+    constants: Mapping[str, Mapping[str, float]] | None,
+    terms: Sequence[str] | None,
+    say: Progress,
+) -> tuple[np.ndarray, np.ndarray, str, dict[str, Any]]:
+    """(TTFT, TPOT, standing, notes) of one backend's loops."""
+    from assets.calibration.host_model import predict
+    from assets.calibration.validation import held_out, nested
+
+    if constants is not None:
+        given = constants.get(backend, {})
+        ttft, tpot = predict(loops, given)
+        return ttft, tpot, HELD_OUT if given else UNCALIBRATED, {"constants": dict(given)}
+    groups = len(set(loops.group.tolist()))
+    if groups < FEWEST_GROUPS:
+        ttft, tpot = predict(loops, {})
+        return ttft, tpot, UNCALIBRATED, {"because": f"{groups} deployment groups, {FEWEST_GROUPS} are needed to fit"}
+    say(f"{backend}: fitting host constants over {groups} deployment groups")
+    found = held_out(loops, terms) if terms is not None else nested(loops, progress=say)
+    names = sorted({name for each in found.constants for name in each})
+    ranges = {n: [min(v), max(v)] for n in names if (v := [each[n] for each in found.constants if n in each])}
+    return found.ttft_ms, found.tpot_ms, HELD_OUT, {"terms": [list(t) for t in found.terms], "ranges": ranges}
+
+
+def _deployment_rows(
+    priced: Sequence[Priced],
+    figures: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    told: Mapping[str, tuple[float, float]],
+    standing: Mapping[str, str],
+    snapshot: str | None,
+) -> list[dict[str, Any]]:
+    rows = []
+    for p in priced:
+        name = p.case.row_id
+        for metric, row in figures[name].items():
+            value = None
+            reason = p.reason
+            if name in told and metric in ("ttft", "tpot"):
+                value = told[name][0 if metric == "ttft" else 1]
+            elif reason is None:
+                reason = "metric_not_predicted"
+            evidence = dict(p.evidence)
+            if p.amounts is not None:
+                evidence |= {"n_passes": p.amounts.n_passes, "n_preempted": p.amounts.n_preempted}
+            rows.append(
+                accuracy_row(
+                    row,
+                    value,
+                    standing=standing[name],
+                    reason=reason,
+                    provisional=p.case.provisional,
+                    extrapolated_share=None if p.amounts is None else p.amounts.extrapolated_share,
+                    evidence=evidence or None,
+                    snapshot=snapshot,
+                )
+            )
+    return rows
+
+
+def predict_requests(
+    truth: TruthSet,
+    spec: EngineSpec,
+    *,
+    standing: str = UNCALIBRATED,
+    n_fitted: int = 0,
+    earlier_s: float = 0.0,
+    prefixes: Prefixes | None = None,
+    snapshot: str | None = None,
+) -> Prediction:
+    """Replay a per-request log on a deployment.
+
+    Args:
+        standing: of the predictions.
+        n_fitted: so many requests, the first to arrive, took part in the fit: theirs are `in_sample`.
+
+    Raises:
+        TruthError: the log lacks what a replay needs.
+    """
+    from assets.calibration.replayer import Replayer
+    from assets.calibration.request_log import from_truth, workload_of
+
+    log = from_truth(truth)
+    times = Replayer(spec, workload_of(log, earlier_s=earlier_s, prefixes=prefixes)).times(spec.timing)
+    if times is None:
+        raise TruthError(f"{truth.name}: the log cannot be replayed on this engine; check its capacity and limits")
+    first, last = times
+    later = np.maximum(log.output_tokens - 1, 1)
+    told = {
+        "ttft": (first - log.arrival_s) * 1e3,
+        "tpot": np.where(log.output_tokens > 1, (last - first) * 1e3 / later, np.nan),
+        "itl": np.where(log.output_tokens > 1, (last - first) * 1e3 / later, np.nan),
+        "e2e": (last - log.arrival_s) * 1e3,
+    }
+    place = {name: i for i, name in enumerate(log.row_id)}
+    rows = []
+    for row in truth.rows:
+        if row["grain"] != REQUEST:
+            continue
+        value = float(told[row["metric"]][place[row["row_id"]]]) if row["metric"] in told else float("nan")
+        good = np.isfinite(value) and value > 0
+        rows.append(
+            accuracy_row(
+                row,
+                value if good else None,
+                standing=IN_SAMPLE if place[row["row_id"]] < n_fitted else standing,
+                reason=None if good else "rejected_in_replay",
+                snapshot=snapshot,
+            )
+        )
+    return Prediction(rows, {})
+
+
+def predict_passes(truth: TruthSet, spec: EngineSpec, *, snapshot: str | None = None) -> Prediction:
+    """Price recorded passes by what they held."""
+    from sim.errors import TimingError
+    from sim.timing.plain import PlainPricer, Work
+
+    pricer = PlainPricer(spec)
+    rows = []
+    for row in truth.rows:
+        if row["grain"] != PASS:
+            continue
+        names = ("n_prefill", "prefill_tokens", "prefill_kv_tokens", "n_decode", "decode_kv_tokens")
+        try:
+            price = pricer.price(Work(*(int(row[name] or 0) for name in names)))
+            value: float | None = (price.prefill_ns + price.decode_ns) / 1e6
+        except TimingError:
+            value = None
+        rows.append(accuracy_row(row, value, standing=UNCALIBRATED, reason=None if value else "refused_by_timing"))
+        if not value:
+            rows[-1] |= {"prediction": None, "signed_error": None}
+    return Prediction(rows, {})

@@ -1,0 +1,1 @@
+"""Constants of the timing layer, fitted to measurements by replaying them."""

@@ -1,0 +1,372 @@
+"""From a configuration to prices: which estimator, from which data, into which arrays; and how large the KV pool is.
+
+The engine knows nothing of this: it gets arrays. Everything that decided them is recorded with the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perf_db.gpu.errors import PerfDataError
+from sim.config import ConfigError
+from sim.config.engine import DerivedCapacity
+from sim.config.timing import DefaultTiming, Strict
+from sim.spec import EngineSpec, Timing
+from sim.timing.tables import ArrayTiming, mixed_pass
+
+if TYPE_CHECKING:
+    from perf_db.gpu.deployment import Deployment
+    from perf_db.gpu.oplevel import OpLevel
+    from perf_db.gpu.source import PerfRoot
+    from sim.config import RunConfig
+
+EMBEDDED_SAID = (
+    "priced from the small table that comes with this package (a sample, a few percent off in the median); "
+    "install the measured operators with pip install 'tracemill[perfdata]' for more"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pricing:
+    """A deployment that is ready to run.
+
+    Attributes:
+        spec: what the engine takes.
+        source: `given`, `op_level`, `embedded`, `fpm_interpolation` or `fpm_regression`.
+        identity: the deployment that is priced, by the names of its data; empty for given timing.
+        provenance: data, digests, cleaning, factors, deviation of the arrays; ready for JSON. Empty for given timing.
+        warnings: what is allowed and yet probably not meant.
+        estimated_blocks: KV blocks per rank by the memory model; None where nobody could say.
+        strict: limits on what may be extrapolated.
+        model: makes the operator model again, to say which raw rows a cell rests on; None where there is none.
+        cells: file that keeps what was said of cells.
+    """
+
+    spec: EngineSpec
+    source: str = "given"
+    identity: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    estimated_blocks: int | None = None
+    strict: Strict = field(default_factory=Strict)
+    model: Callable[[], OpLevel] | None = None
+    cells: Path | None = None
+
+    @property
+    def mixed_pass(self) -> str:
+        """How a pass with prefill and decode work is priced."""
+        return mixed_pass(self.spec.timing, self.spec.profile)
+
+
+@dataclass(slots=True)
+class _Made:
+    """What an estimator hands over."""
+
+    timing: Timing
+    source: str
+    identity: dict[str, Any]
+    provenance: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+    model: Callable[[], OpLevel] | None = None
+    cells: Path | None = None
+
+
+def price_deployment(config: RunConfig, *, base: Path, corrected: bool = True) -> Pricing:
+    """Resolve a configuration's timing and KV pool.
+
+    Args:
+        base: folder that relative paths of the configuration start from.
+        corrected: apply the snapshot that the configuration names.
+
+    Raises:
+        ConfigError: what the configuration asks for cannot be had; the message says why and what to do.
+        PerfDataError: the data have no answer, or are not what they should be.
+    """
+    worker = config.engine.workers.aggregated
+    timing, capacity = worker.timing, worker.kv_cache.capacity
+    if not isinstance(timing, DefaultTiming) and not isinstance(capacity, DerivedCapacity):
+        return Pricing(config.engine_spec())
+    blocks, estimated, memory = _blocks(config, base)
+    if not isinstance(timing, DefaultTiming):
+        spec = config.engine_spec(blocks=blocks)
+        return Pricing(spec, provenance={"memory": memory} if memory else {}, estimated_blocks=estimated)
+    made = _estimate(config, timing, base)
+    if timing.snapshot is not None and corrected:
+        _correct(made, base / timing.snapshot)
+    if memory:
+        made.provenance["memory"] = memory
+    spec = config.engine_spec(timing=made.timing, blocks=blocks)
+    return Pricing(
+        spec=spec,
+        source=made.source,
+        identity=made.identity,
+        provenance=made.provenance,
+        warnings=made.warnings,
+        estimated_blocks=estimated,
+        strict=timing.strict,
+        model=made.model,
+        cells=made.cells,
+    )
+
+
+# ---------------------------------------------------------------- which estimator
+def _estimate(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
+    mode = config.estimation_mode
+    if mode == "auto":
+        mode = "fpm_interpolation" if timing.fpm_parquet_path else "fpm_regression" if timing.fpm_jsonl_path else None
+    if mode == "fpm_interpolation":
+        return _forward(config, timing, base)
+    if mode == "fpm_regression":
+        return _regression(config, timing, base)
+    if mode == "op_level":
+        return _op_level(config, timing, base)
+    # auto: the measured operators where they are at hand, else the embedded sample, and the run says which.
+    try:
+        return _op_level(config, timing, base)
+    except PerfDataError as error:
+        if error.reason != "no_source" or timing.perf_root is not None:
+            raise
+        return _embedded(config, timing, error)
+
+
+def perf_root(timing: DefaultTiming, base: Path) -> PerfRoot:
+    """The folder of operator tables: the configuration's own, else the optional extra's."""
+    from perf_db.gpu.source import open_root
+
+    return open_root(None if timing.perf_root is None else base / timing.perf_root)
+
+
+def deployment_of(config: RunConfig, root: PerfRoot) -> Deployment:
+    """The deployment a configuration describes, what it leaves open filled in from the data."""
+    from perf_db.gpu.deployment import resolve
+
+    engine = config.engine
+    shape, given = engine.workers.aggregated.parallelism, engine.precision
+    assert engine.model is not None and engine.hardware is not None, "checked with the configuration"
+    experts = (
+        {"moe_tp": shape.moe_tensor, "moe_ep": shape.moe_expert} if shape.moe_tensor * shape.moe_expert > 1 else {}
+    )
+    return resolve(
+        root,
+        engine.model,
+        engine.hardware,
+        engine.backend,
+        version=engine.backend_version,
+        tp=shape.tensor,
+        pp=1,
+        dp=shape.attention_data,
+        gemm=given.gemm,
+        moe=given.moe,
+        kv_cache=given.kv_cache,
+        fmha=given.fmha,
+        comm=given.comm or "half",
+        nextn=int(engine.nextn or 0),
+        **experts,
+    )
+
+
+def _op_level(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
+    root = perf_root(timing, base)
+    _pinned(timing, root)
+    deployment = deployment_of(config, root)
+    from perf_db.gpu.compile import Limits, compile_deployment
+    from sim.jit import PRICES, cache_root
+
+    scheduler = config.engine.workers.aggregated.scheduler
+    limits = Limits(
+        max_batched_tokens=scheduler.max_batched_tokens,
+        max_sequences=scheduler.max_sequences,
+        max_length=config.max_model_len or 1 << 20,
+    )
+    compiled = compile_deployment(
+        deployment, root, limits, clean=timing.clean, factors=timing.factors, folder=cache_root() / PRICES
+    )
+    header = {**compiled.header, "mixed_pass_extra_ms": float(timing.mixed_pass_extra_ms)}
+    about, key = header.pop("provenance", {}), header.pop("key")
+    made = ArrayTiming("op_level", header, compiled.arrays)
+
+    def model() -> OpLevel:
+        from perf_db.gpu.oplevel import OpLevel
+
+        return OpLevel(deployment, root, clean=timing.clean, factors=timing.factors)
+
+    provenance = {
+        "estimation_mode": "op_level",
+        **about,
+        "arrays_digest": compiled.digest(),
+        "deviation": header.get("deviation", {}),
+        "limits": header.get("limits", {}),
+    }
+    cells = cache_root() / PRICES / f"{key}.cells.json"
+    return _Made(made, "op_level", deployment.as_dict(), provenance, model=model, cells=cells)
+
+
+def _pinned(timing: DefaultTiming, root: PerfRoot) -> None:
+    """A pinned version of the data is the distribution's, or of a folder the digest `perf list` shows."""
+    if timing.data_version is not None and timing.data_version != root.version:
+        raise ConfigError(
+            f"engine.workers.aggregated.timing.data_version={timing.data_version!r}: the data at hand are "
+            f"{'version ' + root.version if root.version else 'a folder without a version'}; install that version, or "
+            "remove the pin"
+        )
+
+
+def _embedded(config: RunConfig, timing: DefaultTiming, absent: PerfDataError) -> _Made:
+    try:
+        from perf_db.gpu.embedded import embedded_timing  # type: ignore[attr-defined]
+    except ImportError:
+        raise absent from None
+    if timing.factors:
+        raise ConfigError(
+            "engine.workers.aggregated.timing.factors: the embedded table has no operators to change; install the "
+            "measured ones with pip install 'tracemill[perfdata]', or remove the factors"
+        )
+    engine = config.engine
+    shape = engine.workers.aggregated.parallelism
+    header, arrays, about = embedded_timing(
+        model=engine.model, system=engine.hardware, backend=engine.backend, tp=shape.tensor, dp=shape.attention_data
+    )
+    # A sample has few batches; what lies between two of them is no new ground.
+    header = {**header, "between_batches": True, "mixed_pass_extra_ms": float(timing.mixed_pass_extra_ms)}
+    made = ArrayTiming("forward", header, arrays)
+    return _Made(
+        made, "embedded", dict(about["deployment"]), {"estimation_mode": "embedded", **about}, (EMBEDDED_SAID,)
+    )
+
+
+def _forward(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
+    from perf_db.gpu.forward import compile_forward, match, read_forward_table
+
+    assert timing.fpm_parquet_path is not None, "checked with the configuration"
+    table = read_forward_table(base / timing.fpm_parquet_path)
+    cell = match(table, forward_identity(config), cell=timing.fpm_cell)
+    header, arrays = compile_forward(table, cell)
+    header["mixed_pass_extra_ms"] = float(timing.mixed_pass_extra_ms)
+    provenance = {
+        "estimation_mode": "fpm_interpolation",
+        "file": timing.fpm_parquet_path,
+        "sha256": table.digest,
+        "cell": cell,
+        "identity": table.cells[cell],
+        "measurement_policy": table.sidecar["measurement_policy"],
+    }
+    return _Made(ArrayTiming("forward", header, arrays), "fpm_interpolation", table.cells[cell], provenance)
+
+
+def forward_identity(config: RunConfig) -> dict[str, Any]:
+    """What a configuration says about a deployment, in the names of whole-forward tables."""
+    engine = config.engine
+    shape, given = engine.workers.aggregated.parallelism, engine.precision
+    found: dict[str, Any] = {
+        "model_path": engine.model,
+        "system": engine.hardware,
+        "backend": engine.backend,
+        "backend_version": engine.backend_version,
+        "gemm_quant_mode": given.gemm,
+        "moe_quant_mode": given.moe,
+        "fmha_quant_mode": given.fmha,
+        "comm_quant_mode": given.comm,
+        "kv_cache_dtype": given.kv_cache,
+        "tp": shape.tensor,
+        "pp": 1,
+        "dp": shape.attention_data,
+        "moe_tp": shape.moe_tensor,
+        "moe_ep": shape.moe_expert,
+        "cp": 1,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _regression(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
+    from perf_db.gpu.forward_jsonl import read_forward_jsonl
+    from perf_db.gpu.regression import Regression
+
+    assert timing.fpm_jsonl_path is not None, "checked with the configuration"
+    path = base / timing.fpm_jsonl_path
+    fitted = Regression("aggregated")
+    observed = read_forward_jsonl(path)
+    for each in observed:
+        fitted.observe(each)
+    header: dict[str, Any] = {"mixed_pass_extra_ms": float(timing.mixed_pass_extra_ms)}
+    made = ArrayTiming("regression", header, fitted.arrays())
+    provenance = {
+        "estimation_mode": "fpm_regression",
+        "file": timing.fpm_jsonl_path,
+        "iterations": len(observed),
+        "stores": fitted.summary(),
+    }
+    return _Made(made, "fpm_regression", {"observations": timing.fpm_jsonl_path}, provenance)
+
+
+# ---------------------------------------------------------------- corrections
+def native_identity(made_identity: Mapping[str, Any], timing: Timing) -> dict[str, Any]:
+    """Whom a snapshot corrects: the deployment, and the prices its ratios refer to."""
+    from assets.identity import timing_digest
+
+    return {**made_identity, "native": timing_digest(timing)}
+
+
+def _correct(made: _Made, path: Path) -> None:
+    from perf_db.gpu.snapshot import load_snapshot
+
+    if not isinstance(made.timing, ArrayTiming) or made.timing.kind == "regression":
+        raise ConfigError("timing.snapshot: a regression is fitted already and takes no corrections; remove it")
+    snapshot = load_snapshot(path, native_identity(made.identity, made.timing))
+    made.timing = made.timing.with_factors(snapshot.corrections.arrays())
+    made.provenance["snapshot"] = {
+        "path": path.name,
+        "observations": {kind: len(store.entries) for kind, store in snapshot.corrections.stores.items()},
+        "host_constants": snapshot.host_constants,
+        "provenance": snapshot.provenance,
+    }
+
+
+# ---------------------------------------------------------------- memory
+def _blocks(config: RunConfig, base: Path) -> tuple[int | None, int | None, dict[str, Any]]:
+    """(blocks to use where they are not given, blocks by the memory model, its breakdown)."""
+    worker = config.engine.workers.aggregated
+    capacity, timing = worker.kv_cache.capacity, worker.timing
+    derived = isinstance(capacity, DerivedCapacity)
+    try:
+        from dataclasses import asdict
+
+        from perf_db.gpu.memory import capacity as memory_capacity
+
+        root = perf_root(timing if isinstance(timing, DefaultTiming) else DefaultTiming(type="default"), base)
+        found = memory_capacity(
+            deployment_of(config, root),
+            root,
+            max_batched_tokens=worker.scheduler.max_batched_tokens,
+            fraction=capacity.memory_fraction if isinstance(capacity, DerivedCapacity) else None,
+            block_tokens=worker.kv_cache.block_size,
+        )
+    except PerfDataError:
+        # Beside a given number of blocks the estimate is only shown.
+        if derived and capacity.blocks is None:
+            raise
+        return None, None, {}
+    breakdown, estimated = asdict(found), int(found.blocks)
+    if isinstance(capacity, DerivedCapacity):
+        reserved = capacity.cuda_graph_reserved_bytes or 0
+        if reserved:
+            per_block = found.kv_bytes_per_token * found.block_tokens
+            estimated = max((int(found.kv_bytes) - reserved) // per_block, 0)
+            breakdown |= {"cuda_graph_reserved_bytes": reserved, "blocks": estimated}
+        if capacity.blocks is None:
+            _insist_on_room(config, estimated)
+            return estimated, estimated, breakdown
+    return None, estimated, breakdown
+
+
+def _insist_on_room(config: RunConfig, blocks: int) -> None:
+    size, longest = config.engine.workers.aggregated.kv_cache.block_size, config.max_model_len
+    need = 1 if longest is None or config.profile != "vllm" else -(-longest // size)
+    if blocks < need:
+        raise ConfigError(
+            f"engine.workers.aggregated.kv_cache.capacity: memory leaves {blocks} block(s) of {size} tokens per rank, "
+            f"one sequence of context_length={longest} takes {need}; lower context_length or max_batched_tokens, raise "
+            "parallelism.tensor or memory_fraction"
+        )

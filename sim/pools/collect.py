@@ -1,0 +1,78 @@
+"""From the kernels' logs to result columns, where every request has two rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import sim.pools.state as P
+import sim.state as S
+from sim.collect import Collector
+from sim.inputs import Workload
+from sim.pools.state import Pools
+from sim.result import HANDOFFS, TABLES, Columns, Sink
+from sim.spec import PoolsSpec
+from sim.state import Config, State
+from sim.timing.evidence import PoolsEvidence
+
+_INSTANTS = {
+    "held_ns": P.HELD,
+    "reserved_ns": P.RESERVED,
+    "transferred_ns": P.TRANSFERRED_AT,
+    "activated_ns": P.ACTIVATED,
+    "released_ns": P.RELEASED,
+    "sent_tokens": P.SENT,
+}
+
+
+class PoolsCollector(Collector):
+    """A collector that knows which rank is where, and that a bootstrap is its request."""
+
+    def __init__(self, spec: PoolsSpec, load: Workload, config: Config, state: State, sink: Sink, pools: Pools) -> None:
+        super().__init__(spec.decode, load, config, state, sink, ranks=pools.ranks)
+        self.pools = pools
+        self.evidence = PoolsEvidence(spec)
+        self.worker_of = pools.worker_of.astype(np.int64)
+        self.dp_rank_of = np.arange(pools.ranks) - pools.w[self.worker_of, P.FIRST_RANK]
+
+    def _ranked(self, table: str, columns: Columns) -> Columns:
+        rank, n = columns.pop("rank"), self.pools.n
+        columns["worker"], columns["dp_rank"] = self.worker_of[rank], self.dp_rank_of[rank]
+        if table == "admissions":
+            later = columns["request"] < n
+            columns["admission_no"][later] += self.state.q[n + columns["request"][later], S.N_ADMITTED]
+        for name in ("request", "asker"):
+            if name in columns:
+                columns[name] = np.where(columns[name] >= n, columns[name] - n, columns[name])
+        return {name: columns[name] for name in TABLES[table]}
+
+    def _requests(self, low: int, high: int) -> Columns:
+        values, q, t, n = super()._requests(low, high), self.state.q, self.state.t, self.pools.n
+        first, rank = q[n + low : n + high].astype(np.int64), q[low:high, S.RANK].astype(np.int64)
+        placed = rank >= 0
+        values["worker"] = np.where(placed, self.worker_of[rank], -1)
+        values["dp_rank"] = np.where(placed, self.dp_rank_of[rank], -1)
+        values["admitted_ns"] = t[n + low : n + high, S.ADMITTED].copy()
+        values["cached_tokens_first"] = first[:, S.CACHED_FIRST]
+        values["cached_tokens_max"] = np.maximum(first[:, S.CACHED_MAX], values["cached_tokens_max"])
+        values["n_admissions"] = values["n_admissions"] + first[:, S.N_ADMITTED]
+        values["n_preemptions"] = values["n_preemptions"] + first[:, S.N_PREEMPTED]
+        return values
+
+    def finish(self, *, stopped: bool) -> dict[str, np.ndarray]:
+        gaps = super().finish(stopped=stopped)
+        self._hand_over("handoffs", self._handoffs())
+        return gaps
+
+    def _handoffs(self) -> Columns:
+        h, t, n = self.pools.h, self.state.t, self.pools.n
+        request = np.flatnonzero(h[:, P.HELD] >= 0)
+        source, rank = h[request, P.SOURCE], self.state.q[request, S.RANK].astype(np.int64)
+        placed = rank >= self.pools.prefill_ranks
+        values = {name: h[request, place] for name, place in _INSTANTS.items()}
+        values["request"] = request
+        values["source_worker"], values["source_rank"] = self.worker_of[source], self.dp_rank_of[source]
+        values["worker"] = np.where(placed, self.worker_of[rank], -1)
+        values["dp_rank"] = np.where(placed, self.dp_rank_of[rank], -1)
+        values["prefill_admitted_ns"] = t[n + request, S.ADMITTED]
+        values["decode_admitted_ns"] = t[request, S.ADMITTED]
+        return {name: np.ascontiguousarray(values[name]) for name in HANDOFFS}

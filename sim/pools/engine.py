@@ -1,0 +1,95 @@
+"""A replay on separate pools, in compiled code behind a plain function."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import sim.pools.state as P
+import sim.state as S
+from sim.engine import PATIENCE, bad_price, check
+from sim.errors import Deadlock, Livelock, ReplayError
+from sim.explain import blocked_message, livelock_message
+from sim.inputs import Workload
+from sim.plays import followers
+from sim.pools.collect import PoolsCollector
+from sim.pools.loop import run_pools
+from sim.pools.setup import allocate_pools, configs_of, doubled, pools_of
+from sim.pools.state import Pools
+from sim.prefix import share
+from sim.result import Outcome, Sink
+from sim.settle import LIVELOCK_CHOICES
+from sim.setup import inputs_of
+from sim.spec import EngineSpec, PoolsSpec
+from sim.state import State
+from sim.timing.compiled import compile_timing
+
+
+def replay(
+    spec: PoolsSpec, workload: Workload, sink: Sink, *, progress: Callable[[int, int], None] | None = None
+) -> Outcome:
+    """Replay `workload` on two pools, handing finished rows to `sink` as it goes.
+
+    Raises:
+        Deadlock, Livelock, TimingError: the replay cannot be completed; what reached the sink must be thrown away.
+        WorkloadError: the workload breaks its own contract.
+    """
+    check(spec.prefill, workload)
+    check(spec.decode, workload)
+    began = time.perf_counter()
+    caching = spec.prefill.prefix_caching or spec.decode.prefix_caching
+    shared = share(workload, spec.decode.block_tokens, caching=caching)
+    follow = followers(workload)
+    prefill, decode = configs_of(spec, workload)
+    both, both_shared = doubled(workload, shared, spec.decode.block_tokens)
+    inputs = inputs_of(workload, both_shared, follow)
+    # One look at all workers may end a pass of each, and begin two.
+    rows = sum(3 * side.ranks * (4 * c.seqs + 8) for side, c in ((spec.prefill, prefill), (spec.decode, decode)))
+    wide = decode._replace(seqs=max(prefill.seqs, decode.seqs))
+    state = allocate_pools(spec, both, both_shared, follow, wide, rows)
+    pools = pools_of(spec, len(workload))
+    prices = compile_timing(spec.prefill), compile_timing(spec.decode)
+    collector = PoolsCollector(spec, workload, decode, state, sink, pools)
+    while True:
+        status = run_pools(prefill, decode, inputs, state, pools, *prices, rows, PATIENCE)
+        collector.drain()
+        if status not in (S.DRAIN, S.PAUSE):
+            break
+        if progress is not None:
+            progress(int(state.g[S.N_DONE]), len(workload))
+    if status in (S.DEADLOCK, S.LIVELOCK, S.BAD_PRICE):
+        raise _error(status, spec, state, pools)
+    gaps = collector.finish(stopped=status == S.STOPPED_AT_CAP)
+    outcome = Outcome(
+        end_ns=int(state.g[S.NOW]),
+        engine_ms=(time.perf_counter() - began - collector.sink_seconds) * 1e3,
+        n_passes=int(state.g[S.TOTAL_PASSES]),
+        n_requests=len(workload),
+        peak_active_blocks=int(state.g[S.PEAK_ACTIVE]),
+        latencies=gaps,
+        lookups=collector.evidence.lookups(),
+    )
+    if progress is not None:
+        progress(len(workload), len(workload))
+    return outcome
+
+
+def _error(status: int, spec: PoolsSpec, state: State, pools: Pools) -> ReplayError:
+    """The error of a replay that cannot go on."""
+    now = int(state.g[S.NOW])
+
+    def side(rank: int) -> EngineSpec:
+        return spec.prefill if rank < pools.prefill_ranks else spec.decode
+
+    rank = int(state.g[S.BLAME_RANK])
+    if status == S.BAD_PRICE:
+        return bad_price(side(rank), state, rank)
+    if status == S.LIVELOCK:
+        victim, worker = int(state.r[rank, S.WAIT_HEAD]), int(pools.worker_of[rank])
+        place = rank - int(pools.w[worker, P.FIRST_RANK])
+        return Livelock(livelock_message(side(rank), victim % pools.n, worker, place, LIVELOCK_CHOICES, now))
+    heads = [(k, int(state.r[k, head])) for k in range(pools.ranks) for head in (S.WAIT_HEAD, S.RUN_HEAD, S.INBOX_HEAD)]
+    heads += [(k, int(pools.k[k, P.WANTED_HEAD])) for k in range(pools.ranks)]
+    k, r = next((k, head) for k, head in heads if head >= 0)
+    prompt = int(state.q[r, S.PROMPT])
+    return Deadlock(blocked_message(side(k), r % pools.n, prompt, prompt + int(state.q[r, S.RECEIVED]), now))

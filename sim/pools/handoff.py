@@ -1,0 +1,260 @@
+"""One handoff after the other: held, reserved, transferred, activated, released (PD-3 to PD-16).
+
+Workers apply commands between passes only (PD-5).
+"""
+
+from __future__ import annotations
+
+import sim.pools.state as P
+import sim.state as S
+from sim.items import cdiv
+from sim.jit import inlined, kernel
+from sim.kv.pool import available, close_shared, lookup, pin, release, take
+from sim.queues import insert_waiting
+from sim.result import EXCEEDS_POOL, FAILED, NO_REASON, PROMPT_AT_LIMIT
+from sim.source import heap_pop, heap_push, mark_dirty, request_ended
+from sim.timing.compiled import nearest_ns
+
+
+@kernel
+def end_request(cfg, inp, st, i, status, reason, now):
+    """Request i ends without having been served."""
+    q = st.q
+    q[i, S.STATE], q[i, S.STATUS], q[i, S.REASON] = S.DONE, status, reason
+    st.t[i, S.END] = now
+    st.g[S.N_DONE] += 1
+    request_ended(cfg, inp, st, i, now)
+
+
+@kernel
+def _command(st, po, worker, i, link):
+    """Handoff i joins the worker's commands."""
+    w, tail = po.w, po.w[worker, P.COMMAND_TAIL]
+    po.h[i, link] = -1
+    if tail >= 0:
+        po.h[tail, link] = i
+    else:
+        w[worker, P.COMMAND_HEAD] = i
+    w[worker, P.COMMAND_TAIL] = i
+    if st.w[worker, S.GROUP_END] < 0:
+        listen(po, worker)
+
+
+@inlined
+def listen(po, worker):
+    """An idle worker has commands."""
+    if po.w[worker, P.IN_OBEY] == 0:
+        po.w[worker, P.IN_OBEY] = 1
+        po.obey[po.g[P.N_OBEY]] = worker
+        po.g[P.N_OBEY] += 1
+
+
+@inlined
+def _next_command(po, worker, link):
+    w = po.w
+    i = w[worker, P.COMMAND_HEAD]
+    if i >= 0:
+        w[worker, P.COMMAND_HEAD] = po.h[i, link]
+        if po.h[i, link] < 0:
+            w[worker, P.COMMAND_TAIL] = -1
+    return i
+
+
+@inlined
+def _never_held(cfg, st, i):
+    """Why no decode worker can ever take this prompt over (PD-14a)."""
+    prompt = st.q[i, S.PROMPT]
+    if cfg.limit > 0 and prompt >= cfg.limit:
+        return PROMPT_AT_LIMIT
+    if cdiv(prompt + cfg.trtllm, cfg.bs) > cfg.blocks:
+        return EXCEEDS_POOL
+    return NO_REASON
+
+
+@kernel
+def hold(cfg, inp, st, po, i, now):
+    """PD-12: the destination is asked once the prompt is computed; targets take turns in that order (RT-2).
+
+    `cfg`: of the decode pool.
+    """
+    h, g = po.h, po.g
+    h[i, P.HELD] = now
+    target = g[P.NEXT_TARGET]
+    g[P.NEXT_TARGET] = target + 1 if target + 1 < po.ranks else po.prefill_ranks
+    reason = _never_held(cfg, st, i)
+    if reason != NO_REASON:
+        end_request(cfg, inp, st, i, FAILED, reason, now)
+        h[i, P.PHASE] = P.OVER
+        _command(st, po, po.worker_of[h[i, P.SOURCE]], i, P.NEXT_RELEASE)
+        return
+    st.q[i, S.RANK] = target
+    h[i, P.PHASE] = P.RESERVE
+    _command(st, po, po.worker_of[target], i, P.NEXT_COMMAND)
+
+
+@inlined
+def _want(st, po, i):
+    k = st.q[i, S.RANK]
+    tail = po.k[k, P.WANTED_TAIL]
+    po.h[i, P.NEXT_WANTED] = -1
+    if tail >= 0:
+        po.h[tail, P.NEXT_WANTED] = i
+    else:
+        po.k[k, P.WANTED_HEAD] = i
+    po.k[k, P.WANTED_TAIL] = i
+    st.r[k, S.WANTED_N] += 1
+
+
+@kernel
+def try_to_reserve(cfg, inp, st, po, k, now):
+    """Room for the first handoff that wants it on rank k. True if it was found.
+
+    A head that was refused for want of room is asked again only when blocks have been given back, and nobody is asked
+    while all places are taken.
+    """
+    q, rank, h = st.q, st.r, po.h
+    if rank[k, S.WANTED_N] == 0 or rank[k, S.RUN_N] >= cfg.seqs or po.k[k, P.REFUSED_AT] == po.k[k, P.GIVEN_BACK]:
+        return False
+    i = po.k[k, P.WANTED_HEAD]
+    prompt = q[i, S.PROMPT]
+    need, hit = cdiv(prompt, cfg.bs), 0
+    if cfg.trtllm:
+        # guaranteed_no_evict protects the rest of everybody's sequence, and nothing resident is reused.
+        whole = cdiv(prompt + q[i, S.OUTPUT], cfg.bs)
+        room = whole + rank[k, S.PROMISED]
+    else:
+        used = 0
+        if cfg.caching and q[i, S.SHARED] > 0:
+            hit, used = lookup(inp, st, i, prompt // cfg.bs)
+        whole, room = need, need - used
+    if room > available(st, k):
+        po.k[k, P.REFUSED_AT] = po.k[k, P.GIVEN_BACK]
+        return False
+    after = h[i, P.NEXT_WANTED]
+    po.k[k, P.WANTED_HEAD] = after
+    if after < 0:
+        po.k[k, P.WANTED_TAIL] = -1
+    rank[k, S.WANTED_N] -= 1
+    pin(inp, st, i, hit)
+    take(st, k, need - hit)
+    rank[k, S.PROMISED] += whole - need
+    h[i, P.NUMBER] = po.k[k, P.RESERVATIONS]
+    po.k[k, P.RESERVATIONS] += 1
+    h[i, P.RESERVED] = now
+    h[i, P.SENT] = (need - hit) * cfg.bs if po.missing_only else prompt
+    h[i, P.PHASE] = P.ACTIVATE
+    duration = po.fallback_ns
+    if po.timed:
+        duration = nearest_ns((h[i, P.SENT] * po.bytes_per_token + po.fixed_bytes) / po.bytes_per_second)
+    h[i, P.TRANSFERRED_AT] = now + duration
+    if duration == 0:
+        _command(st, po, po.worker_of[k], i, P.NEXT_COMMAND)  # K-3: at this very instant
+    else:
+        heap_push(po.transfers, po.g[P.N_TRANSFERS], now + duration, po.g[P.SEQUENCE] << 32 | i)
+        po.g[P.N_TRANSFERS] += 1
+        po.g[P.SEQUENCE] += 1
+    return True
+
+
+@kernel
+def land(st, po, now):
+    """Transfers that end at `now`."""
+    while po.g[P.N_TRANSFERS] > 0 and po.transfers[0, 0] <= now:
+        i = po.transfers[0, 1] & 0xFFFFFFFF
+        heap_pop(po.transfers, po.g[P.N_TRANSFERS])
+        po.g[P.N_TRANSFERS] -= 1
+        _command(st, po, po.worker_of[st.q[i, S.RANK]], i, P.NEXT_COMMAND)
+
+
+@kernel
+def catch_up(cfg, inp, st, po, worker, now):
+    """A decode worker's pass ended: reservations asked for while it ran queue up, and each rank's first is tried."""
+    h, w = po.h, po.w
+    i, head, tail = w[worker, P.COMMAND_HEAD], -1, -1
+    while i >= 0:
+        after = h[i, P.NEXT_COMMAND]
+        if h[i, P.PHASE] == P.RESERVE:
+            _want(st, po, i)
+        else:
+            h[i, P.NEXT_COMMAND] = -1
+            if tail >= 0:
+                h[tail, P.NEXT_COMMAND] = i
+            else:
+                head = i
+            tail = i
+        i = after
+    w[worker, P.COMMAND_HEAD], w[worker, P.COMMAND_TAIL] = head, tail
+    if head >= 0:
+        listen(po, worker)
+    first = w[worker, P.FIRST_RANK]
+    for k in range(first, first + cfg.dp):
+        try_to_reserve(cfg, inp, st, po, k, now)
+
+
+@kernel
+def _activate(cfg, inp, st, po, i, now):
+    """Its KV is here: full blocks can be hit, and it queues by order of reservation, behind preempted ones."""
+    q, h = st.q, po.h
+    k = q[i, S.RANK]
+    q[i, S.STATE] = S.TRANSFERRED
+    close_shared(inp, st, i, q[i, S.PROMPT] // cfg.bs if cfg.caching else 0)
+    before, after = st.r[k, S.WAIT_TAIL], -1
+    while before >= 0 and q[before, S.N_PREEMPTED] == 0 and h[before, P.NUMBER] > h[i, P.NUMBER]:
+        after, before = before, q[before, S.QPREV]
+    insert_waiting(st, k, i, before, after)
+    h[i, P.ACTIVATED] = now
+    h[i, P.PHASE] = P.OVER
+    _command(st, po, po.worker_of[h[i, P.SOURCE]], i, P.NEXT_RELEASE)
+
+
+@kernel
+def _release_source(cfg, inp, st, po, i, now):
+    """`cfg`: of the prefill pool."""
+    prompt = st.q[i, S.PROMPT]
+    release(inp, st, po.n + i, cdiv(prompt, cfg.bs), prompt // cfg.bs if cfg.caching else 0, True)
+    po.h[i, P.RELEASED] = now
+
+
+@kernel
+def _next_listener(po, last):
+    """Take the first worker behind `last` from the idle ones with commands; -1 when a new round has to begin.
+
+    Workers obey in order, round by round: who gives blocks back first is who loses its cached ones first.
+    """
+    found = -1
+    for at in range(po.g[P.N_OBEY]):
+        if po.obey[at] > last and (found < 0 or po.obey[at] < po.obey[found]):
+            found = at
+    if found < 0:
+        return -1
+    worker = po.obey[found]
+    po.g[P.N_OBEY] -= 1
+    po.obey[found] = po.obey[po.g[P.N_OBEY]]
+    po.w[worker, P.IN_OBEY] = 0
+    return worker
+
+
+@kernel
+def obey(prefill, decode, inp, st, po, now):
+    """Idle workers apply their commands; what that brings about at this instant is applied as well."""
+    last = -1
+    while po.g[P.N_OBEY] > 0:
+        worker = _next_listener(po, last)
+        last = worker
+        if worker < 0 or st.w[worker, S.GROUP_END] >= 0:
+            continue
+        if worker < po.prefill_workers:
+            i = _next_command(po, worker, P.NEXT_RELEASE)
+            while i >= 0:
+                _release_source(prefill, inp, st, po, i, now)
+                i = _next_command(po, worker, P.NEXT_RELEASE)
+        else:
+            i = _next_command(po, worker, P.NEXT_COMMAND)
+            while i >= 0:
+                if po.h[i, P.PHASE] == P.RESERVE:
+                    _want(st, po, i)
+                else:
+                    _activate(decode, inp, st, po, i, now)
+                try_to_reserve(decode, inp, st, po, st.q[i, S.RANK], now)
+                i = _next_command(po, worker, P.NEXT_COMMAND)
+        mark_dirty(st, worker)

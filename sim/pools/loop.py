@@ -1,0 +1,319 @@
+"""The event loop of separate pools: passes end, transfers land, commands are obeyed, passes start, requests arrive."""
+
+from __future__ import annotations
+
+import sim.pools.state as P
+import sim.state as S
+from sim.deliver import deliver, write_pass
+from sim.items import cdiv
+from sim.jit import entry, inlined, kernel
+from sim.loop import begin, fill, has_work, is_full
+from sim.pools.handoff import catch_up, end_request, hold, land, listen, obey, try_to_reserve
+from sim.queues import drop_running
+from sim.result import NO_REASON, REJECTED
+from sim.source import FAR, due_request, heap_pop, heap_push, mark_dirty, next_arrival, refused
+from sim.timing.plain import CLOCK_END_NS
+
+
+@inlined
+def _leave_batch(cfg, st, k):
+    """The oldest batch of rank k is over. Returns its slot."""
+    rank = st.r
+    rank[k, S.ACTING] = 0
+    slot = rank[k, S.QUEUE_HEAD]
+    rank[k, S.QUEUE_HEAD] = slot ^ 1 if cfg.depth == 2 else 0
+    rank[k, S.QUEUE_N] -= 1
+    return slot
+
+
+@inlined
+def _group_pass(st, worker, low, high):
+    """A group pass is over. Returns its number, -1 if nobody computed anything."""
+    rank, w = st.r, st.w
+    w[worker, S.GROUP_END] = -1
+    w[worker, S.WAVE] += 1
+    number = -1
+    for k in range(low, high):
+        if rank[k, S.ACTING] and st.b[k, rank[k, S.QUEUE_HEAD], S.B_HAS_ITEMS]:
+            number = w[worker, S.GROUP_PASSES]
+    w[worker, S.GROUP_PASSES] += number >= 0
+    return number
+
+
+@inlined
+def _drained(cfg, st, worker, low, high):
+    if cfg.interval > 1 and not cfg.vllm and not has_work(st, low, high):
+        st.w[worker, S.WAVE] = 0
+
+
+@inlined
+def _hand_out_bucket(cfg, st, po, k, bucket, tokenless):
+    """Prompts that a pass completed leave the running list and keep their blocks (PD-4). Returns how many."""
+    q, g, n = st.q, po.g, 0
+    r = st.calendar[k, bucket, 0]
+    while r >= 0:
+        if (q[r, S.OUTPUT] == 0) == tokenless:
+            n += 1
+            drop_running(st, k, r)
+            q[r, S.STATE] = S.DONE
+            if cfg.trtllm:
+                st.r[k, S.PROMISED] -= cdiv(q[r, S.PROMPT] + q[r, S.OUTPUT], cfg.bs) - cdiv(q[r, S.PROMPT], cfg.bs)
+            i, tail = r - po.n, g[P.HELD_TAIL]
+            po.h[i, P.NEXT_HELD] = -1
+            if tail >= 0:
+                po.h[tail, P.NEXT_HELD] = i
+            else:
+                g[P.HELD_HEAD] = i
+            g[P.HELD_TAIL] = i
+        r = q[r, S.CNEXT]
+    return n
+
+
+@kernel
+def _hand_out(cfg, inp, st, po, worker, now):
+    """A prefill worker's pass ends: finished prompts are noted, those of tokenless requests first on each rank."""
+    low = po.w[worker, P.FIRST_RANK]
+    number = _group_pass(st, worker, low, low + cfg.dp)
+    for k in range(low, low + cfg.dp):
+        if not st.r[k, S.ACTING]:
+            continue
+        batch = st.b[k, _leave_batch(cfg, st, k)]
+        r = batch[S.B_REJ_HEAD]
+        while r >= 0:
+            after = st.q[r, S.QNEXT]
+            end_request(cfg, inp, st, r - po.n, REJECTED, st.q[r, S.REASON], now)
+            r = after
+        mine = batch[S.B_PASS]
+        if mine < 0:
+            continue
+        st.r[k, S.DELIVERED] = mine
+        bucket = mine & cfg.mask
+        done = _hand_out_bucket(cfg, st, po, k, bucket, True) + _hand_out_bucket(cfg, st, po, k, bucket, False)
+        st.calendar[k, bucket, 0] = -1
+        st.calendar[k, bucket, 1] = -1
+        if done > 0:
+            st.r[k, S.ENDED] = 1
+            st.r[k, S.BARREN] = 0
+        write_pass(cfg, st, k, batch, now, number, 0)
+    _drained(cfg, st, worker, low, low + cfg.dp)
+    if po.w[worker, P.COMMAND_HEAD] >= 0:
+        listen(po, worker)
+    mark_dirty(st, worker)
+
+
+@inlined
+def _finish(cfg, inp, st, po, worker, now):
+    """A decode worker's pass ends."""
+    low = po.w[worker, P.FIRST_RANK]
+    number = _group_pass(st, worker, low, low + cfg.dp)
+    for k in range(low, low + cfg.dp):
+        if st.r[k, S.ACTING]:
+            slot = _leave_batch(cfg, st, k)
+            running = st.r[k, S.RUN_N]
+            deliver(cfg, inp, st, k, slot, now, number)
+            po.k[k, P.GIVEN_BACK] += running - st.r[k, S.RUN_N]
+    _drained(cfg, st, worker, low, low + cfg.dp)
+    po.w[worker, P.PASS_ENDED] = 1
+    mark_dirty(st, worker)
+
+
+@inlined
+def _anyone_wants(cfg, st, po, worker):
+    low = po.w[worker, P.FIRST_RANK]
+    for k in range(low, low + cfg.dp):  # noqa: SIM110 - kernels know no generators
+        if st.r[k, S.WANTED_N] > 0:
+            return True
+    return False
+
+
+@inlined
+def _complete(prefill, decode, inp, st, po, now):
+    """All passes that end at `now`; then backlogs are looked at; then finished prompts look for a destination."""
+    g, heap = st.g, st.heap
+    while g[S.N_HEAP] > 0 and heap[0, 0] == now:
+        worker = heap[0, 1]
+        heap_pop(heap, g[S.N_HEAP])
+        g[S.N_HEAP] -= 1
+        if worker < po.prefill_workers:
+            _hand_out(prefill, inp, st, po, worker, now)
+        else:
+            _finish(decode, inp, st, po, worker, now)
+    for i in range(g[S.N_DIRTY]):
+        worker = st.dirty[i]
+        if po.w[worker, P.PASS_ENDED]:
+            po.w[worker, P.PASS_ENDED] = 0
+            if po.w[worker, P.COMMAND_HEAD] >= 0 or _anyone_wants(decode, st, po, worker):
+                catch_up(decode, inp, st, po, worker, now)
+    i = po.g[P.HELD_HEAD]
+    po.g[P.HELD_HEAD] = po.g[P.HELD_TAIL] = -1
+    while i >= 0:
+        after = po.h[i, P.NEXT_HELD]
+        hold(decode, inp, st, po, i, now)
+        i = after
+
+
+@inlined
+def _start_worker(cfg, inp, st, po, prices, worker, now):
+    """Let every rank of an idle worker choose; begin a group pass if any has work. Returns (status, begun)."""
+    rank, w = st.r, st.w
+    low = po.w[worker, P.FIRST_RANK]
+    high, end, acting = low + cfg.dp, now, False
+    if has_work(st, low, high):
+        for k in range(low, high):
+            status, ready = fill(cfg, inp, st, None, prices, k, now, w[worker, S.WAVE])
+            if status != S.FINISHED:
+                return status, False
+            rank[k, S.ACTING] = ready
+            acting = acting or ready
+    if not acting:
+        if not has_work(st, low, high):
+            w[worker, S.WAVE] = 0
+        return S.FINISHED, False
+    for k in range(low, high):
+        if rank[k, S.ACTING]:
+            slot = rank[k, S.QUEUE_HEAD]
+            begin(st, k, slot, now)
+            po.k[k, P.GIVEN_BACK] += st.b[k, slot, S.B_OWN_PREEMPTED]
+            if st.b[k, slot, S.B_HAS_ITEMS]:
+                end = max(end, now + st.b[k, slot, S.B_PREFILL_NS] + st.b[k, slot, S.B_DECODE_NS])
+    w[worker, S.GROUP_END] = end
+    heap_push(st.heap, st.g[S.N_HEAP], end, worker)
+    st.g[S.N_HEAP] += 1
+    return S.FINISHED, True
+
+
+@kernel
+def _start(prefill, decode, inp, st, po, for_prefill, for_decode, now):
+    """Idle workers begin passes, in order."""
+    g = st.g
+    place = 0
+    while place < g[S.N_DIRTY]:
+        worker = st.dirty[place]
+        place += 1
+        st.w[worker, S.DIRTY] = 0
+        if st.w[worker, S.GROUP_END] >= 0:
+            continue
+        decodes = worker >= po.prefill_workers
+        cfg = decode if decodes else prefill
+        prices = for_decode if decodes else for_prefill
+        while True:
+            status, begun = _start_worker(cfg, inp, st, po, prices, worker, now)
+            if status != S.FINISHED:
+                return status
+            if begun or not decodes:
+                break
+            # A rank that could let nobody in tries its first reservation, and then chooses again.
+            low, found = po.w[worker, P.FIRST_RANK], False
+            for k in range(low, low + cfg.dp):
+                if st.r[k, S.WAIT_N] > 0 and try_to_reserve(cfg, inp, st, po, k, now):
+                    found = True
+            if not found:
+                break
+    g[S.N_DIRTY] = 0
+    return S.FINISHED
+
+
+@kernel
+def _arrive(prefill, decode, inp, st, po, now):
+    """Requests due at `now` go to the prefill ranks in turn (RT-2)."""
+    q, rank = st.q, st.r
+    i = due_request(prefill, inp, st, now)
+    while i >= 0:
+        r = po.n + i
+        st.t[r, S.ARRIVAL] = st.t[i, S.ARRIVAL]
+        k = po.g[P.NEXT_SOURCE]
+        po.g[P.NEXT_SOURCE] = k + 1 if k + 1 < po.prefill_ranks else 0
+        q[i, S.RANK] = q[r, S.RANK] = k
+        po.h[i, P.SOURCE] = k
+        reason = NO_REASON
+        if prefill.vllm:
+            reason = refused(prefill, st, r)
+            if reason == NO_REASON:
+                reason = refused(decode, st, i)
+        if reason != NO_REASON:
+            end_request(prefill, inp, st, i, REJECTED, reason, now)
+        else:
+            q[r, S.QNEXT] = -1
+            tail = rank[k, S.INBOX_TAIL]
+            if tail >= 0:
+                q[tail, S.QNEXT] = r
+            else:
+                rank[k, S.INBOX_HEAD] = r
+            rank[k, S.INBOX_TAIL] = r
+            if st.w[po.worker_of[k], S.GROUP_END] < 0:
+                mark_dirty(st, po.worker_of[k])
+        i = due_request(prefill, inp, st, now)
+
+
+@inlined
+def _anyone_due(cfg, inp, st, now):
+    g = st.g
+    if g[S.N_SENT] == cfg.sends:
+        return False
+    if g[S.N_TURNS] > 0 and st.turns[0, 0] <= now:
+        return True
+    if g[S.NEXT_FIRST] >= len(inp.firsts):
+        return False
+    if cfg.concurrency > 0:
+        return g[S.IN_FLIGHT] < cfg.concurrency
+    return inp.arrival[inp.firsts[g[S.NEXT_FIRST]]] <= now
+
+
+@inlined
+def _blocked(st, po):
+    """Whether somebody waits for what will never come."""
+    for k in range(po.ranks):
+        if st.r[k, S.RUN_N] > 0 or st.r[k, S.WAIT_N] > 0 or st.r[k, S.INBOX_HEAD] >= 0 or st.r[k, S.WANTED_N] > 0:
+            return True
+    return False
+
+
+@entry
+def run_pools(prefill, decode, inp, st, po, for_prefill, for_decode, rows, patience):
+    """Run until a log may overflow, `patience` passes have ended, or the replay is over. Call again to go on.
+
+    Args:
+        prefill, decode: the two pools' constants; `for_prefill`, `for_decode`: their prices.
+        rows: most rows that one look at all workers may write.
+
+    Returns:
+        A status of `sim.state`; DRAIN and PAUSE ask for another call.
+    """
+    g, heap = st.g, st.heap
+    until = g[S.N_PASSES] + patience
+    while True:
+        now = g[S.NOW]
+        while True:
+            if is_full(st, None, rows):
+                return S.DRAIN
+            _complete(prefill, decode, inp, st, po, now)
+            # Mostly there is nothing to do for some of these, and calls are what a pass costs.
+            if po.g[P.N_TRANSFERS] > 0 and po.transfers[0, 0] <= now:
+                land(st, po, now)
+            if po.g[P.N_OBEY] > 0:
+                obey(prefill, decode, inp, st, po, now)
+            arrivals = _anyone_due(prefill, inp, st, now)
+            while g[S.N_DIRTY] > 0 or arrivals:
+                if g[S.N_DIRTY] > 0:
+                    status = _start(prefill, decode, inp, st, po, for_prefill, for_decode, now)
+                    if status != S.FINISHED:
+                        return status
+                if arrivals:
+                    _arrive(prefill, decode, inp, st, po, now)
+                    arrivals = False
+            if (g[S.N_HEAP] == 0 or heap[0, 0] > now) and po.g[P.N_OBEY] == 0:
+                break
+        upcoming = next_arrival(prefill, inp, st)
+        if g[S.N_HEAP] > 0:
+            upcoming = min(upcoming, heap[0, 0])
+        if po.g[P.N_TRANSFERS] > 0:
+            upcoming = min(upcoming, po.transfers[0, 0])
+        if upcoming == FAR:
+            return S.DEADLOCK if _blocked(st, po) else S.FINISHED
+        if prefill.stop >= 0 and upcoming > prefill.stop:
+            return S.STOPPED_AT_CAP
+        if upcoming > CLOCK_END_NS:
+            return S.BAD_PRICE
+        g[S.NOW] = upcoming
+        if g[S.N_PASSES] >= until:
+            return S.PAUSE

@@ -1,0 +1,433 @@
+"""The executable specification of prefill and decode in separate pools: `sim.reference` with two roles and a handoff.
+
+Rules 6 and 7 of `docs/correctness.md` (PD-1 to PD-16); what they leave open was settled by asking the recorded
+simulator, and is marked [asked]. A request is computed twice: its *bootstrap* on a prefill worker, whose token nobody
+sees, and the request itself on a decode worker, which computes no prompt.
+
+A handoff goes: prefill done, source blocks held -> destination reserved -> KV transferred -> activated -> source
+released. Workers apply commands between passes only (PD-5), so each of these waits for a pass that runs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from sim.errors import Deadlock, TimingError
+from sim.explain import CLOCK_MESSAGE, blocked_message
+from sim.inputs import Workload
+from sim.reference import (
+    Batch,
+    Block,
+    Group,
+    Rank,
+    Request,
+    Source,
+    Tables,
+    cdiv,
+    finish,
+    never_fits,
+)
+from sim.result import EXCEEDS_POOL, FAILED, NO_REASON, PROMPT_AT_LIMIT, REJECTED, Outcome, Sink
+from sim.spec import EngineSpec, PoolsSpec
+from sim.timing.evidence import PoolsEvidence
+from sim.timing.plain import CLOCK_END_NS, Work, nearest_ns
+
+
+@dataclass
+class Handoff:
+    """One request between the pools. Instants in ns, -1 while they lie ahead."""
+
+    request: Request  # of the decode pool
+    bootstrap: Request
+    source: Worker
+    target: Worker | None = None
+    rank: DecodeRank | None = None
+    missing: int = 0  # tokens of whole blocks that the destination did not hold
+    sent: int = -1  # tokens whose KV was sent
+    number: int = -1  # order of reservation
+    held: int = -1
+    reserved: int = -1
+    transferred: int = -1
+    activated: int = -1
+    released: int = -1
+
+
+class PrefillRank(Rank):
+    """Computes prompts and holds their blocks until they have been handed over."""
+
+    def work(self, batch: Batch) -> Work:
+        """On a prefill worker no pass pays for decodes (7.1)."""
+        work = super().work(batch)
+        return Work(work.n_prefill, work.prefill_tokens, work.prefill_kv, 0, 0)
+
+    def hand_out(self, now: int) -> tuple[list[Request], list[Request]]:
+        """Apply the results of the pass that ended: (rejected, computed to the end of their prompts).
+
+        Prompts of requests that ask for no token come first [asked]. All leave the running list and keep their blocks
+        (PD-4).
+        """
+        batch = self.queue.popleft()
+        done = []
+        for item in batch.items:
+            request = item.request
+            if item.epoch != request.epoch or not item.samples:
+                continue
+            request.owed = 0
+            self.running.remove(request)
+            done.append(request)
+            self.barren = 0
+            self.ended_since_choice = True
+        for request in batch.rejected:
+            request.status, request.end = REJECTED, now
+        if batch.pass_no >= 0:
+            self.out.log_pass(self, batch, now, 0, 0)
+        return batch.rejected, sorted(done, key=lambda request: request.output > 0)
+
+
+class DecodeRank(Rank):
+    """Takes over prompts computed elsewhere."""
+
+    def __init__(self, spec: EngineSpec, worker: int, dp_rank: int, out: Tables) -> None:
+        super().__init__(spec, worker, dp_rank, out)
+        self.wanted: deque[Handoff] = deque()  # reservations to be made, in order
+        self.incoming: list[Handoff] = []  # reserved, not yet activated
+        self.refused_at = -1  # blocks given back when the head of `wanted` was refused for want of room
+        self.numbers: dict[int, int] = {}  # request -> order of its reservation
+
+    def work(self, batch: Batch) -> Work:
+        """On a decode worker no pass pays for prompts, not even for those computed again (7.1)."""
+        decoding = [item for item in batch.items if item.samples and item.request.output > 0]
+        return Work(0, 0, 0, len(decoding), sum(i.before + i.tokens - i.drafts for i in decoding))
+
+    @property
+    def head(self) -> Request | None:
+        """While a reservation is wanted, only requests that have been handed over get in (section 10)."""
+        if not self.wanted:
+            return super().head
+        return next((request for request in self.waiting if request.transferred), None)
+
+    def lookup_whole(self, request: Request) -> list[Block]:
+        """The longest resident run of full blocks, a full hit uncut: nothing is left to compute here."""
+        hit: list[Block] = []
+        bs = self.spec.block_tokens
+        while self.spec.prefix_caching and (len(hit) + 1) * bs <= request.prompt:
+            copies = self.pool.copies.get(self.out.identity(request, len(hit)))
+            if not copies:
+                break
+            hit.append(copies[0])
+        return hit
+
+    def reserve_head(self) -> Handoff | None:
+        """Room for the first handoff that wants it, or None.
+
+        A head that was refused for want of room is asked again only when blocks have been given back, and nobody is
+        asked while all places are taken [asked].
+        """
+        spec, bs = self.spec, self.spec.block_tokens
+        if not self.wanted or len(self.running) >= spec.max_num_seqs or self.refused_at == self.pool.given_back:
+            return None
+        handoff = self.wanted[0]
+        request = handoff.request
+        need = cdiv(request.prompt, bs)
+        hit: list[Block] = []
+        if spec.profile == "trtllm":
+            # guaranteed_no_evict protects the rest of everybody's sequence, and nothing resident is reused.
+            room = cdiv(request.prompt + request.output, bs)
+            holders = [*self.running, *(h.request for h in self.incoming), *(r for r in self.waiting if r.transferred)]
+            room += sum(cdiv(r.prompt + r.output, bs) - len(r.blocks) for r in holders)
+        else:
+            hit = self.lookup_whole(request)
+            room = need - sum(1 for block in hit if block.users > 0)
+        if room > self.pool.available:
+            self.refused_at = self.pool.given_back
+            return None
+        self.wanted.popleft()
+        for block in hit:
+            self.pool.pin(block)
+        request.blocks, request.closed = hit + self.pool.take(need - len(hit)), len(hit)
+        handoff.missing = (need - len(hit)) * bs
+        handoff.number = len(self.numbers)
+        self.numbers[request.index] = handoff.number
+        self.incoming.append(handoff)
+        return handoff
+
+    def activate(self, handoff: Handoff) -> None:
+        """Its KV is here: full blocks can be hit, and it queues by order of reservation, behind preempted ones."""
+        request = handoff.request
+        self.incoming.remove(handoff)
+        request.computed, request.prefilling, request.transferred = request.prompt, False, True
+        self.close(request, request.computed)
+        place = len(self.waiting)
+        while place > 0 and not self.waiting[place - 1].preemptions:
+            if self.numbers[self.waiting[place - 1].index] < handoff.number:
+                break
+            place -= 1
+        self.waiting.insert(place, request)
+
+
+class Worker(Group):
+    """A worker of either pool, and the commands it has not applied yet."""
+
+    rank_class: type[Rank] = Rank
+
+    def __init__(self, spec: EngineSpec, number: int, out: Tables) -> None:
+        super().__init__(spec, number, out)
+        self.ranks = [self.rank_class(spec, number, k, out) for k in range(spec.dp)]
+        self.commands: deque[tuple[str, Handoff]] = deque()
+
+
+class PrefillWorker(Worker):
+    rank_class = PrefillRank
+
+    def hand_out(self, now: int) -> tuple[list[Request], list[Request]]:
+        self.end = None
+        self.wave += 1
+        number = self.passes if any(rank.queue[0].pass_no >= 0 for rank in self.acting) else -1
+        self.passes += number >= 0
+        rejected: list[Request] = []
+        done: list[Request] = []
+        for rank in self.acting:
+            assert isinstance(rank, PrefillRank)
+            rank.in_flight = False
+            rank.out.group_pass = number
+            refused, computed = rank.hand_out(now)
+            rejected += refused
+            done += computed
+        if self.spec.profile != "vllm" and not self.has_work:
+            self.wave = 0
+        return rejected, done
+
+
+class DecodeWorker(Worker):
+    rank_class = DecodeRank
+
+
+class Pools:
+    """Both pools and what happens between them."""
+
+    def __init__(self, spec: PoolsSpec, load: Workload, requests: list[Request], source: Source, out: Tables) -> None:
+        self.spec, self.load, self.requests, self.source, self.out = spec, load, requests, source, out
+        first = spec.prefill.workers
+        self.prefill = [PrefillWorker(spec.prefill, w, out) for w in range(first)]
+        self.decode = [DecodeWorker(spec.decode, first + w, out) for w in range(spec.decode.workers)]
+        self.sources = [(worker, rank) for worker in self.prefill for rank in worker.ranks]
+        self.targets = [(worker, rank) for worker in self.decode for rank in worker.ranks]
+        self.next_source = self.next_target = 0
+        self.transfers: list[tuple[int, int, Handoff]] = []  # heap of (end, sequence, handoff)
+        self.sequence = 0
+        self.handoffs: dict[int, Handoff] = {}
+        self.just_ended: list[DecodeWorker] = []
+
+    # ------------------------------------------------------------------ one instant
+    def settle(self, now: int) -> None:
+        """K-2, K-3: completions, transfers, commands, starts, then arrivals, until nothing moves at this instant.
+
+        Arrivals come after the starts: a worker that ends a pass at this very instant begins the next without them.
+        """
+        moved = True
+        while moved:
+            moved = self.complete(now)
+            while self.transfers and self.transfers[0][0] <= now:
+                moved = True
+                self.order_activation(heapq.heappop(self.transfers)[2])
+            moved |= self.obey(now)
+            moved |= self.start(now)
+            moved |= self.arrive(now)
+            moved |= self.start(now)
+
+    def complete(self, now: int) -> bool:
+        moved, held = False, []
+        for source in self.prefill:
+            if source.end == now:
+                moved = True
+                rejected, done = source.hand_out(now)
+                for bootstrap in rejected:
+                    self.end(self.requests[bootstrap.index], REJECTED, bootstrap.reason, now)
+                held += [(source, bootstrap) for bootstrap in done]
+        for target in self.decode:
+            if target.end == now:
+                moved = True
+                for request in target.finish(now):
+                    self.source.ended(request, now)
+                self.just_ended.append(target)
+        for target in self.just_ended:
+            self.catch_up(target, now)
+        self.just_ended.clear()
+        for source, bootstrap in held:
+            self.hold(source, bootstrap, now)
+        return moved
+
+    def hold(self, source: Worker, bootstrap: Request, now: int) -> None:
+        """PD-12: the destination is asked once the prompt is computed; targets take turns in that order (RT-2)."""
+        request = self.requests[bootstrap.index]
+        handoff = Handoff(request, bootstrap, source, held=now)
+        self.handoffs[request.index] = handoff
+        worker, rank = self.targets[self.next_target]
+        self.next_target = (self.next_target + 1) % len(self.targets)
+        reason = self.never_held(request)
+        if reason:
+            self.end(request, FAILED, reason, now)  # PD-14a
+            source.commands.append(("release", handoff))
+            return
+        assert isinstance(worker, DecodeWorker) and isinstance(rank, DecodeRank)
+        handoff.target, handoff.rank = worker, rank
+        request.worker, request.dp_rank = rank.worker, rank.dp_rank
+        worker.commands.append(("reserve", handoff))
+
+    def never_held(self, request: Request) -> int:
+        """Why no decode worker can ever take this prompt over, or NO_REASON."""
+        spec = self.spec.decode
+        if spec.max_model_len is not None and request.prompt >= spec.max_model_len:
+            return PROMPT_AT_LIMIT
+        least = request.prompt + 1 if spec.profile == "trtllm" else request.prompt
+        return EXCEEDS_POOL if cdiv(least, spec.block_tokens) > spec.blocks else NO_REASON
+
+    def end(self, request: Request, status: int, reason: int, now: int) -> None:
+        request.status, request.reason, request.end = status, reason, now
+        self.source.ended(request, now)
+
+    # ------------------------------------------------------------------ commands (PD-5)
+    def catch_up(self, worker: DecodeWorker, now: int) -> None:
+        """A pass ended: reservations asked for while it ran queue up, and each rank's first is tried once [asked]."""
+        for command, handoff in list(worker.commands):
+            if command == "reserve":
+                worker.commands.remove((command, handoff))
+                self.want(handoff)
+        for rank in worker.ranks:
+            self.try_to_reserve(worker, rank, now)
+
+    def want(self, handoff: Handoff) -> None:
+        assert handoff.rank is not None
+        handoff.rank.wanted.append(handoff)
+
+    def obey(self, now: int) -> bool:
+        """Idle workers apply their commands; what that brings about at this instant is applied as well."""
+        moved, again = False, True
+        while again:
+            again = False
+            for worker in (*self.prefill, *self.decode):
+                while worker.end is None and worker.commands:
+                    again = moved = True
+                    command, handoff = worker.commands.popleft()
+                    if command == "release":
+                        self.release(handoff, now)
+                        continue
+                    assert handoff.rank is not None
+                    if command == "reserve":
+                        self.want(handoff)
+                    else:
+                        handoff.rank.activate(handoff)
+                        handoff.activated = now
+                        handoff.source.commands.append(("release", handoff))
+                    self.try_to_reserve(worker, handoff.rank, now)
+        return moved
+
+    def try_to_reserve(self, worker: Worker, rank: Rank, now: int) -> bool:
+        assert isinstance(rank, DecodeRank)
+        handoff = rank.reserve_head()
+        if handoff is None:
+            return False
+        transfer = self.spec.transfer
+        handoff.reserved = now
+        handoff.sent = handoff.missing if transfer.missing_only else handoff.request.prompt
+        seconds = transfer.seconds(handoff.sent)
+        duration = transfer.fallback_ns if seconds is None else nearest_ns(seconds)
+        handoff.transferred = now + duration
+        if duration == 0:
+            self.order_activation(handoff)  # K-3: at this very instant
+        else:
+            heapq.heappush(self.transfers, (now + duration, self.sequence, handoff))
+            self.sequence += 1
+        return True
+
+    def order_activation(self, handoff: Handoff) -> None:
+        assert handoff.target is not None
+        handoff.target.commands.append(("activate", handoff))
+
+    def release(self, handoff: Handoff, now: int) -> None:
+        bootstrap = handoff.bootstrap
+        rank = handoff.source.ranks[bootstrap.dp_rank]
+        rank.pool.release(bootstrap.blocks)
+        bootstrap.blocks = []
+        handoff.released = now
+
+    # ------------------------------------------------------------------ passes and arrivals
+    def start(self, now: int) -> bool:
+        moved = False
+        for source in self.prefill:
+            if source.end is None:
+                moved |= source.start(now)
+        for target in self.decode:
+            while target.end is None:
+                if target.start(now):
+                    moved = True
+                    break
+                # A rank that could let nobody in tries its first reservation, and then chooses again [asked].
+                found = [self.try_to_reserve(target, rank, now) for rank in target.ranks if rank.waiting]
+                if not any(found):
+                    break
+                moved = True
+        return moved
+
+    def arrive(self, now: int) -> bool:
+        moved = False
+        while (request := self.source.due(now)) is not None:
+            moved = True
+            place = self.next_source
+            self.next_source = (place + 1) % len(self.sources)
+            worker, rank = self.sources[place]
+            bootstrap = Request(request.index, self.load, min(1, int(self.load.output_tokens[request.index])))
+            bootstrap.arrival = now
+            bootstrap.worker, bootstrap.dp_rank = request.worker, request.dp_rank = rank.worker, rank.dp_rank
+            request.bootstrap = bootstrap
+            reason = NO_REASON
+            if self.spec.prefill.profile == "vllm":
+                reason = never_fits(self.spec.prefill, bootstrap) or never_fits(self.spec.decode, request)
+            if reason:
+                self.end(request, REJECTED, reason, now)
+            else:
+                rank.submit(bootstrap, worker.end is not None)
+        return moved
+
+    def next_time(self, now: int) -> int | None:
+        times = [worker.end for worker in (*self.prefill, *self.decode) if worker.end is not None]
+        times += [end for end, _, _ in self.transfers[:1]]
+        arrival = self.source.next_time(now)
+        return min([*times, arrival] if arrival is not None else times, default=None)
+
+
+def replay(spec: PoolsSpec, workload: Workload, sink: Sink) -> Outcome:
+    """Replay `workload` on two pools, literally.
+
+    Raises:
+        Deadlock, Livelock, TimingError: the replay cannot be completed; nothing reached the sink.
+    """
+    began = time.perf_counter()
+    out = Tables(workload, spec.decode)
+    outputs = spec.decode.outputs(workload.prompt_tokens, workload.output_tokens)
+    requests = [Request(i, workload, int(outputs[i])) for i in range(len(workload))]
+    source = Source(workload, requests)
+    pools = Pools(spec, workload, requests, source, out)
+    now = 0
+    while True:
+        pools.settle(now)
+        upcoming = pools.next_time(now)
+        if upcoming is None:
+            ranks = [rank for worker in (*pools.prefill, *pools.decode) for rank in worker.ranks]
+            blocked = [(k.spec, r) for k in ranks for r in (*k.waiting, *k.running, *k.inbox)]
+            blocked += [(spec.decode, h.request) for _, k in pools.targets for h in k.wanted]
+            if blocked:
+                side, request = blocked[0]
+                raise Deadlock(blocked_message(side, request.index, request.prompt, request.known, now))
+            break
+        if spec.decode.stop_ns is not None and upcoming > spec.decode.stop_ns:
+            break  # 1.5: the cap is soft
+        if upcoming > CLOCK_END_NS:
+            raise TimingError(CLOCK_MESSAGE)
+        now = upcoming
+    for _, handoff in sorted(pools.handoffs.items()):
+        out.log_handoff(handoff)
+    return finish(PoolsEvidence(spec, compiled=False), out, requests, sink, now, began)

@@ -1,0 +1,212 @@
+"""Prefill and decode in separate pools (PD-1 to PD-16, RT-2), by worked timelines. Times in ms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from sim.spec import EngineSpec, PoolsSpec, Transfer
+from tests.rules.world import MS, Ask, Story, fixed, prompt, story_of
+
+GB = 1e9
+
+
+@dataclass(frozen=True)
+class Pools:
+    """What happened, with the instants of the handoffs."""
+
+    story: Story
+
+    def handoff(self, name: str) -> dict[str, float]:
+        table, i = self.story.replayed.tables["handoffs"], self.story.names.index(name)
+        (row,) = (table["request"] == i).nonzero()[0]
+        return {
+            column: int(values[row]) / MS if column.endswith("_ns") else int(values[row])
+            for column, values in table.items()
+        }
+
+    def instants(self, name: str) -> tuple[float, ...]:
+        """Held, reserved, activated, decode admitted, released."""
+        row = self.handoff(name)
+        return tuple(
+            row[f"{instant}_ns"] for instant in ("held", "reserved", "activated", "decode_admitted", "released")
+        )
+
+    def tokens(self, name: str) -> list[float]:
+        return self.story.tokens_at(name)
+
+
+def pools(
+    engine: str,
+    asks: Mapping[str, Ask],
+    *,
+    prefill: Mapping[str, Any] | None = None,
+    decode: Mapping[str, Any] | None = None,
+    transfer: Transfer | None = None,
+    concurrency: int | None = None,
+    **both: Any,
+) -> Pools:
+    """Replay named requests. Defaults: one worker each, 4-token blocks, prefill 10, decode 1 ms, instant transfer."""
+    common = {"profile": "parity", "block_tokens": 4, "blocks": 256, "timing": fixed(10, 1), "async_scheduling": False}
+    common |= {"max_num_seqs": 64, **both}
+    spec = PoolsSpec(
+        EngineSpec(**{**common, **(prefill or {})}),
+        EngineSpec(**{**common, **(decode or {})}),
+        transfer or Transfer(),
+    )
+    return Pools(story_of(engine, asks, spec, concurrency=concurrency))
+
+
+def rate(ms_per_token: float) -> Transfer:
+    """A link that takes so long for the KV of one token."""
+    return Transfer(bytes_per_token=1_000_000, bytes_per_second=1e9 / ms_per_token)
+
+
+def test_pd_3_source_first_handoff(engine: str) -> None:
+    """Prefill, hold, reserve, transfer, activate, release; the first token is the first decode pass's (PD-16)."""
+    got = pools(engine, {"A": Ask(128, 3)}, transfer=Transfer(1_000_000, 1 * GB))
+    assert got.instants("A") == (10, 10, 138, 138, 138)
+    assert got.tokens("A") == [139, 140, 141]
+
+
+def test_pd_3_one_output_token_takes_a_decode_pass_as_well(engine: str) -> None:
+    assert pools(engine, {"A": Ask(8, 1)}).tokens("A") == [11]
+
+
+def test_pd_3_a_request_for_no_token_takes_no_time_on_a_decode_worker(engine: str) -> None:
+    got = pools(engine, {"A": Ask(8, 0)})
+    assert got.story.row("A")["end_ns"] == 10 * MS and got.story.status("A") == "completed"
+
+
+@pytest.mark.parametrize(
+    ("mode", "fixed_bytes", "duration"), [(False, 0, 0.1), (False, 50_000, 0.15), (True, 0, 0.1), (True, 50_000, 0.15)]
+)
+def test_pd_7_duration_is_bytes_over_bandwidth(engine: str, mode: bool, fixed_bytes: float, duration: float) -> None:
+    transfer = Transfer(1_000, 1 * GB, missing_only=mode, fixed_bytes=fixed_bytes)
+    got = pools(engine, {"A": Ask(100, 1)}, transfer=transfer).handoff("A")
+    assert got["transferred_ns"] - got["reserved_ns"] == pytest.approx(duration)
+
+
+def test_pd_7_unknown_sizes_take_the_constant(engine: str) -> None:
+    got = pools(engine, {"A": Ask(8, 1)}, transfer=Transfer(fallback_ns=5 * MS))
+    assert got.instants("A") == (10, 10, 15, 15, 15)
+
+
+def test_pd_8_missing_blocks_are_sent_whole(engine: str) -> None:
+    """83 tokens of 100 kB at 1 GB/s, in blocks of 4: 84 tokens are sent, 8.4 ms."""
+    got = pools(engine, {"A": Ask(83, 1)}, transfer=Transfer(100_000, 1 * GB, missing_only=True)).handoff("A")
+    assert (got["sent_tokens"], got["transferred_ns"] - got["reserved_ns"]) == (84, pytest.approx(8.4))
+
+
+def test_pd_8_what_the_destination_holds_is_not_sent(engine: str) -> None:
+    text = prompt(group=1, tokens=12)
+    asks = {"A": Ask(12, 1, text=text), "B": Ask(16, 1, at=50, text=text)}
+    got = pools(engine, asks, transfer=Transfer(1_000_000, 1 * GB, missing_only=True))
+    assert got.handoff("A")["sent_tokens"] == 12 and got.handoff("B")["sent_tokens"] == 4
+    assert got.instants("B") == (60, 60, 64, 64, 64)
+
+
+def test_pd_5_activation_waits_for_the_pass_that_runs(engine: str) -> None:
+    """B's KV arrives at 24 while the decode worker computes 23.5-26; it is activated at 26."""
+    asks = {"A": Ask(4, 9), "B": Ask(4, 1, at=1)}
+    got = pools(engine, asks, decode={"timing": fixed(1, 2.5)}, transfer=rate(1))
+    assert got.tokens("A")[:4] == [16.5, 19, 21.5, 24]
+    assert got.instants("B") == (20, 21.5, 26.5, 26.5, 26.5)
+
+
+def test_pd_5_release_waits_for_the_prefill_pass_that_runs(engine: str) -> None:
+    """A is activated at 10.1 while the prefill worker computes B until 20."""
+    got = pools(engine, {"A": Ask(4, 1), "B": Ask(4, 1, at=1)}, transfer=rate(0.025))
+    assert got.instants("A") == (10, 10, pytest.approx(10.1), pytest.approx(10.1), 20)
+
+
+def test_pd_4_held_sources_keep_the_prefill_pool_full(engine: str) -> None:
+    """25 blocks of 4, prompts of 60, transfers of 50 ms: the second prompt is computed when the first is released."""
+    got = pools(
+        engine, {"A": Ask(60, 1), "B": Ask(60, 1, at=1)}, prefill={"blocks": 25}, transfer=Transfer(1e6, 1.2 * GB)
+    )
+    assert got.instants("A") == (10, 10, 60, 60, 60)
+    assert got.handoff("B")["prefill_admitted_ns"] == 60
+
+
+def test_pd_12_a_full_decode_pool_holds_sources_back(engine: str) -> None:
+    """Six decode blocks: A takes four; B, who needs four, is reserved when A has ended and holds its source so long."""
+    got = pools(engine, {"A": Ask(12, 5), "B": Ask(13, 1, at=1)}, decode={"blocks": 6})
+    assert got.tokens("A") == [11, 12, 13, 14, 15]
+    assert got.instants("B") == (20, 20, 20, 20, 20)
+    late = pools(engine, {"A": Ask(12, 12), "B": Ask(13, 1, at=1)}, decode={"blocks": 6})
+    assert late.tokens("A")[-1] == 22
+    assert late.instants("B") == (20, 22, 22, 22, 22)
+
+
+def test_pd_14a_a_prompt_the_decode_pool_can_never_hold_fails_when_held(engine: str) -> None:
+    got = pools(engine, {"A": Ask(28, 2), "B": Ask(8, 2, at=1)}, decode={"blocks": 6})
+    assert got.story.status("A") == "failed exceeds_kv_pool" and got.story.row("A")["end_ns"] == 10 * MS
+    assert got.handoff("A")["worker"] == -1 and got.tokens("B") == [21, 22]
+
+
+def test_pd_14a_so_does_one_at_the_decode_workers_length_limit(engine: str) -> None:
+    got = pools(engine, {"A": Ask(10, 2)}, decode={"max_model_len": 10})
+    assert got.story.status("A") == "failed prompt_reaches_max_model_len"
+
+
+def test_pd_14_a_slot_of_a_closed_loop_is_held_to_the_end(engine: str) -> None:
+    got = pools(engine, {"A": Ask(4, 2), "B": Ask(4, 2)}, concurrency=1)
+    assert got.story.row("B")["arrival_ns"] == 12 * MS and got.tokens("B") == [23, 24]
+
+
+def test_rt_2_targets_take_turns_over_all_ranks_in_the_order_prompts_end(engine: str) -> None:
+    asks = {name: Ask(4, 1, at=i) for i, name in enumerate("ABCDE")}
+    got = pools(engine, asks, prefill={"max_num_seqs": 1}, decode={"workers": 2, "dp": 2})
+    places = [(got.handoff(name)["worker"], got.handoff(name)["dp_rank"]) for name in asks]
+    assert places == [(1, 0), (1, 1), (2, 0), (2, 1), (1, 0)]
+
+
+def test_k_2_who_arrives_as_a_pass_ends_is_not_in_the_next(engine: str) -> None:
+    """The worker restarts at 10 with B before C, who arrives at that instant, is looked at."""
+    got = pools(engine, {"A": Ask(4, 1), "B": Ask(4, 1, at=1), "C": Ask(4, 1, at=10)})
+    assert got.handoff("B")["held_ns"] == 20 and got.handoff("C")["held_ns"] == 30
+
+
+def test_an_idle_prefill_worker_takes_an_arrival_at_once(engine: str) -> None:
+    assert pools(engine, {"A": Ask(4, 1, at=7)}).handoff("A")["held_ns"] == 17
+
+
+def test_pd_11_one_reservation_is_tried_when_a_pass_ends(engine: str) -> None:
+    """B and C are asked for at 20 while a pass runs until 20.5. B is reserved then, C when B is activated."""
+    asks = {"A": Ask(4, 20), "B": Ask(4, 1, at=1), "C": Ask(4, 1, at=1)}
+    got = pools(engine, asks, transfer=Transfer(125_000, 1 * GB))  # 0.5 ms
+    assert got.tokens("A")[0] == 11.5
+    assert got.instants("B")[:3] == (20, 20.5, 21.5) and got.instants("C")[:3] == (20, 21.5, 22.5)
+
+
+def test_section_10_nobody_is_reserved_while_all_places_are_taken(engine: str) -> None:
+    got = pools(engine, {"A": Ask(4, 15), "B": Ask(4, 1, at=1)}, decode={"max_num_seqs": 1})
+    assert got.tokens("A")[-1] == 25 and got.instants("B") == (20, 25, 25, 25, 25)
+
+
+def test_section_10_a_prompt_computed_again_costs_no_prefill_on_a_decode_worker(engine: str) -> None:
+    """Six blocks of 4. A and B decode until A needs a block that B holds; B is thrown out and comes back for nothing
+    but decode passes."""
+    asks = {"A": Ask(12, 6), "B": Ask(8, 8, at=0)}
+    got = pools(engine, asks, decode={"blocks": 6})
+    assert len(got.story.replayed.tables["pressure"]["request"]) > 0
+    decode = got.story.replayed.tables["passes"]
+    assert not decode["prefill_ns"][decode["worker"] == 1].any()
+    assert not decode["decode_ns"][decode["worker"] == 0].any()
+
+
+def test_section_10_trtllm_protects_everybodys_whole_sequence(engine: str) -> None:
+    """Eight blocks of 4. A (8 in, 12 out) is promised five; B (8 in, 12 out) would need five and waits for A's end."""
+    got = pools(engine, {"A": Ask(8, 12), "B": Ask(8, 12, at=0)}, decode={"blocks": 8}, profile="trtllm")
+    assert got.tokens("A")[-1] == 22 and got.instants("B")[1] == 22
+    assert not len(got.story.replayed.tables["pressure"]["request"])
+
+
+def test_both_first_instants_are_kept(engine: str) -> None:
+    """TTFT counts to the decode worker's token; the prefill's end stays at hand for those who count to that."""
+    got = pools(engine, {"A": Ask(8, 2, at=3)}, transfer=Transfer(fallback_ns=4 * MS))
+    assert got.story.row("A")["first_token_ns"] == 18 * MS and got.handoff("A")["held_ns"] == 13

@@ -1,0 +1,99 @@
+"""Random small worlds of separate prefill and decode pools, made to collide."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sim.inputs import Workload
+from sim.spec import EngineSpec, FixedTiming, PolynomialTiming, PoolsSpec, Transfer
+from tests.sim.worlds import QUARTER_MS, World
+
+
+def pool_world(seed: int) -> World:
+    """Up to 24 requests over up to three workers on each side."""
+    rng = random.Random(seed)
+    profile = rng.choice(["parity", "parity", "trtllm", "vllm"])
+    block_tokens = rng.choice([1, 2, 4, 4, 8])
+    caching = rng.random() < 0.85
+    prefill = _side(rng, profile, block_tokens, caching)
+    decode = _side(rng, profile, block_tokens, caching if rng.random() < 0.9 else not caching)
+    stop = rng.choice([None, None, None, rng.randint(1, 400) * QUARTER_MS])
+    spec = PoolsSpec(replace(prefill, stop_ns=stop), replace(decode, stop_ns=stop), _transfer(rng))
+    return World(spec, _load(rng, block_tokens))
+
+
+def _side(rng: random.Random, profile: Any, block_tokens: int, caching: bool) -> EngineSpec:
+    seqs = rng.choice([64, 64, 1, 2, 3, 5])
+    budget = rng.choice([256, 64, 33, 16, 7])
+    return EngineSpec(
+        profile=profile,
+        timing=PolynomialTiming()
+        if rng.random() < 0.1
+        else FixedTiming(rng.choice([10.0, 12.5, 7.0, 33.25, 0.0]), rng.choice([1.0, 2.0, 3.0, 4.5])),
+        workers=rng.choice([1, 1, 2, 3]),
+        dp=rng.choice([1, 1, 1, 2, 3]),
+        block_tokens=block_tokens,
+        blocks=rng.choice([4096, 4096, rng.randint(10, 40), rng.randint(10, 40)]),
+        max_num_seqs=min(seqs, budget) if profile == "vllm" else seqs,
+        max_batched_tokens=budget,
+        max_model_len=rng.randint(20, 90) if rng.random() < 0.2 else None,
+        prefix_caching=caching,
+        chunked_prefill=profile == "trtllm" or rng.random() < 0.9,
+        async_scheduling=False,
+        preemption="fifo" if profile == "parity" and rng.random() < 0.1 else "lifo",
+        prefill_schedule_interval=rng.choice([1, 1, 1, 2]) if profile != "trtllm" else 1,
+        watermark=rng.choice([0.0, 0.0, 0.1]) if profile == "vllm" else 0.0,
+        reserve_full_isl=profile != "vllm" or rng.random() < 0.5,
+        speedup_ratio=rng.choice([1.0, 1.0, 1.0, 2.0]),
+    )
+
+
+def _transfer(rng: random.Random) -> Transfer:
+    if rng.random() < 0.3:
+        return Transfer(fallback_ns=rng.choice([0, 0, 7 * QUARTER_MS]))
+    return Transfer(
+        bytes_per_token=rng.choice([50_000.0, 100_000.0, 131_072.0]),
+        bytes_per_second=rng.choice([0.5e9, 1e9, 8e9]),
+        missing_only=rng.random() < 0.4,
+        fixed_bytes=rng.choice([0.0, 0.0, 250_000.0]),
+    )
+
+
+def _load(rng: random.Random, block_tokens: int) -> Workload:
+    n = rng.randint(2, 24)
+    share, longest, grid = rng.choice([0, 0.3, 0.8]), rng.choice([20, 60, 90]), rng.choice([1, 4, 20, 100])
+    texts: list[list[int]] = []
+    prompt, arrival, now, fresh = [], [], 0, 1
+    for _ in range(n):
+        tokens = rng.randint(1, longest)
+        blocks = -(-tokens // block_tokens)
+        ids: list[int] = []
+        if texts and rng.random() < share:
+            other = rng.choice(texts)
+            ids = other[: min(rng.randint(1, len(other)), blocks)]
+        while len(ids) < blocks:
+            ids.append(fresh)
+            fresh += 1
+        texts.append(ids)
+        prompt.append(tokens)
+        arrival.append(now * QUARTER_MS)
+        now += rng.choice([0, grid, grid * rng.randint(0, 5)])
+    output = [0 if rng.random() < 0.05 else rng.randint(1, 15) for _ in range(n)]
+    session = np.full(n, -1, np.int64)
+    if rng.random() < 0.2:
+        session = np.array([rng.choice([-1, 0, 1, 2]) for _ in range(n)], np.int64)
+    return Workload(
+        arrival_ns=np.array(arrival, np.int64),
+        prompt_tokens=np.array(prompt, np.int64),
+        output_tokens=np.array(output, np.int64),
+        hash_offsets=np.concatenate([[0], np.cumsum([len(ids) for ids in texts])]).astype(np.int64),
+        hash_ids=np.array([i for ids in texts for i in ids], np.int64),
+        hash_block_tokens=block_tokens,
+        session=session if (session >= 0).any() else None,
+        delay_ns=np.array([rng.choice([0, 2, 9]) * QUARTER_MS for _ in range(n)], np.int64),
+        concurrency=rng.randint(1, 6) if rng.random() < 0.3 else None,
+    )
