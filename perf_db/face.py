@@ -20,6 +20,7 @@ import pyarrow as pa
 from perf_db.commit import Commit, read_commits
 from perf_db.layout import SHARD, Layout
 from perf_db.notes import notes_digest, read_notes
+from perf_db.performance import performance_digest, performance_views
 from perf_db.schema import Column, Dtype, Table, quoted
 from perf_db.tables import NATIVE_TABLES, NOTE_TABLES, RESULT_TABLES, RUN_COLUMNS, schema_digest
 from perf_db.tables.files import FILES
@@ -31,7 +32,7 @@ FACE_FORMAT = "4"
 CURRENT, BEHIND, UNUSABLE = "current", "behind", "unusable"
 # Facts whose change leaves what the file shows right as far as it goes.
 _NOTES = {"notes_digest": ""}
-_MILD = {"views_digest": "", **_NOTES}
+_MILD = {"views_digest": "", "performance_digest": "", **_NOTES}
 # No extension may be fetched or loaded behind the user's back: a missing one must fail at once.
 CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
@@ -130,6 +131,7 @@ class Face:
                 self._insert_notes(con)
                 for table in _VIEWED:
                     self._create_view(con, table, commits)
+                con.execute(";".join(performance_views(self._layout)))
                 for view in in_order(views):
                     con.execute(view.sql)
                     con.execute(";".join(view.comments()))
@@ -201,6 +203,7 @@ class Face:
             "schema_digest": schema_digest(),
             "views_digest": hashlib.blake2b(texts.encode(), digest_size=16).hexdigest(),
             "notes_digest": notes_digest(self._layout),
+            "performance_digest": performance_digest(self._layout),
         }
 
     def _info(self, con: duckdb.DuckDBPyConnection) -> dict[str, str]:
