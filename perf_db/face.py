@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -179,7 +180,7 @@ class Face:
             for c in commits
             for t in c.tables
         ]
-        _append(con, RUNS, [[run.get(c.name) for run in runs] for c in RUNS.columns])
+        _append(con, RUNS, [[run.get(c.name, _unknown(c)) for run in runs] for c in RUNS.columns])
         _append(con, FILES, [list(values) for values in zip(*files, strict=True)])
         select = _select_files(METRICS, commits, self._layout)
         con.execute(f"INSERT INTO {METRICS.name} BY NAME {select}")
@@ -189,7 +190,7 @@ class Face:
             rows = read_notes(self._layout, table)
             con.execute(f"DELETE FROM {table.name}")
             if rows:
-                _append(con, table, [[row[c.name] for row in rows] for c in table.columns])
+                _append(con, table, [[row.get(c.name, _unknown(c)) for row in rows] for c in table.columns])
 
     def _create_view(self, con: duckdb.DuckDBPyConnection, table: Table, commits: Sequence[Commit]) -> None:
         con.execute(f"CREATE OR REPLACE VIEW {table.name} AS {_select_files(table, commits, self._layout)}")
@@ -292,6 +293,13 @@ def _append(con: duckdb.DuckDBPyConnection, table: Table, columns: list[list]) -
     casts = ", ".join(f"{c.name}::{c.dtype.value} AS {c.name}" for c in table.columns)
     con.execute(f"INSERT INTO {table.name} BY NAME SELECT {casts} FROM fresh_rows")
     con.unregister("fresh_rows")
+
+
+def _unknown(column: Column) -> Any:
+    """What stands where a release did not write the column yet: null, or nothing of it."""
+    if column.nullable:
+        return None
+    return {Dtype.TEXT: "", Dtype.BOOL: False, Dtype.INT64_LIST: []}.get(column.dtype, 0)
 
 
 def _plain(column: Column) -> pa.DataType:

@@ -101,3 +101,18 @@ def test_names_tell_shards_from_runs(store: Store) -> None:
     shard(store, "shard-1", {"b": True})
     with pytest.raises(StoreError, match="already in"):
         ShardWriter(store, "shard-1")
+
+
+def test_a_run_of_an_older_release_is_still_shown(store: Store) -> None:
+    """Its row of `runs` lacks what was not counted then."""
+    import json
+
+    write_run(store, "a")
+    record = store.root / "commits" / "a.json"
+    kept = json.loads(record.read_text())
+    del kept["run"]["n_preemptions"], kept["run"]["unproven"]
+    record.chmod(0o644)
+    record.write_text(json.dumps(kept))
+    store.rebuild()
+    with store.connect() as con:
+        assert con.execute("SELECT run_id, n_preemptions, unproven FROM runs").fetchall() == [("a", 0, "")]
