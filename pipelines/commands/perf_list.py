@@ -44,7 +44,10 @@ def list_(
     from perf_db.gpu.source import open_root
 
     if perf_root is None and not _extra_is_there():
-        _embedded(embedded_deployments(), as_json)
+        wishes = {"system": system, "backend": backend, "gemm": precision}
+        found = [each for each in embedded_deployments() if all(w in (None, each[k]) for k, w in wishes.items())]
+        found = [each for each in found if model is None or model.casefold() in each["model"].casefold()]
+        _embedded([each for each in found if not degrees or each["tp"] in degrees], as_json)
         return
     root = open_root(perf_root)
     if model is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import dagster as dg
@@ -166,3 +167,13 @@ def test_sql_reads_what_was_examined(cli: Cli, root: Path, held: PerfRoot) -> No
     assert cli(*ask).output.splitlines() == ["kind,n", "host_bound,1", "non_monotone,2", "spike,1"]
     said = cli("sql", "SELECT file, n_host_bound FROM perf_tables", "--format", "csv")
     assert said.output.splitlines()[1:] == [f"systems/data/{VLLM},1"]
+
+
+def test_without_the_extra_the_embedded_tables_are_listed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiconfigurator_core", None)
+    said = cli("perf", "list", "--system", "h200_sxm", "--tp", "2")
+    assert said.exit_code == 0 and "Qwen/Qwen3-32B" in said.output and "ship with tracemill" in said.output
+    rows = [json.loads(line) for line in cli("perf", "list", "--json").output.splitlines()]
+    assert len(rows) == 10
+    refused = cli("perf", "quality")
+    assert refused.exit_code == 2 and "pip install 'tracemill[perfdata]'" in refused.stderr
