@@ -163,9 +163,29 @@ def deployment_of(config: RunConfig, root: PerfRoot) -> Deployment:
         kv_cache=given.kv_cache,
         fmha=given.fmha,
         comm=given.comm or "half",
-        nextn=int(engine.nextn or 0),
+        nextn=drafts_of(config)[0],
         **experts,
     )
+
+
+def drafts_of(config: RunConfig) -> tuple[int, int]:
+    """(draft layers of the model, tokens a decoding request verifies beside its own).
+
+    Drafts that are looked up in the text (ngram) are verified as well, but no layers made them.
+    """
+    found = getattr(config, "speculation", None)
+    if found is None:
+        nextn = int(config.engine.nextn or 0)
+        return nextn, nextn
+    return (0 if found.kind == "ngram" else found.drafts), found.drafts
+
+
+def _insist_on_no_drafts(config: RunConfig, mode: str) -> None:
+    if drafts_of(config)[1]:
+        raise ConfigError(
+            f"engine.speculation: {mode} prices whole passes, of which none with drafts were measured; remove the "
+            "drafts, or use estimation_mode: op_level"
+        )
 
 
 def _op_level(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
@@ -180,6 +200,7 @@ def _op_level(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
         max_batched_tokens=scheduler.max_batched_tokens,
         max_sequences=scheduler.max_sequences,
         max_length=config.max_model_len or 1 << 20,
+        drafts=drafts_of(config)[1],
     )
     compiled = compile_deployment(
         deployment, root, limits, clean=timing.clean, factors=timing.factors, folder=cache_root() / PRICES
@@ -219,6 +240,7 @@ def _embedded(config: RunConfig, timing: DefaultTiming, absent: PerfDataError) -
         from perf_db.gpu.embedded import embedded_timing  # type: ignore[attr-defined]
     except ImportError:
         raise absent from None
+    _insist_on_no_drafts(config, "the embedded table")
     if timing.factors:
         raise ConfigError(
             "engine.workers.aggregated.timing.factors: the embedded table has no operators to change; install the "
@@ -241,6 +263,7 @@ def _forward(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
     from perf_db.gpu.forward import compile_forward, match, read_forward_table
 
     assert timing.fpm_parquet_path is not None, "checked with the configuration"
+    _insist_on_no_drafts(config, "fpm_interpolation")
     table = read_forward_table(base / timing.fpm_parquet_path)
     cell = match(table, forward_identity(config), cell=timing.fpm_cell)
     header, arrays = compile_forward(table, cell)
@@ -285,6 +308,7 @@ def _regression(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
     from perf_db.gpu.regression import Regression
 
     assert timing.fpm_jsonl_path is not None, "checked with the configuration"
+    _insist_on_no_drafts(config, "fpm_regression")
     path = base / timing.fpm_jsonl_path
     fitted = Regression("aggregated")
     observed = read_forward_jsonl(path)
