@@ -13,7 +13,7 @@ from assets.desk.matrix.registry import recall_suite
 from assets.desk.matrix.run import Outcome, run_matrix
 from assets.desk.matrix.trends import Trend, trends
 from assets.identity import sources_digest
-from assets.metadata import column_schema, picture
+from assets.metadata import picture
 from assets.plots_compare import Line, Lines
 from assets.settings import input_faults
 from perf_db.store import Store
@@ -48,7 +48,6 @@ class MatrixSettings(dg.Config):
     partitions_def=SUITES,
     code_version=sources_digest("sim")[:12],
     pool="engine",
-    metadata={"dagster/column_schema": column_schema(SCENARIOS)},
     check_specs=[
         dg.AssetCheckSpec(name, asset=SCENARIOS.name, blocking=True, description=claim)
         for name, (_, claim) in _CHECKS.items()
