@@ -130,7 +130,8 @@ def _pictures(found: Sequence[Trend]) -> list[Lines]:
         top = max((y for line in lines for y in line.y), default=100.0)
         low = min((y for line in lines for y in line.y), default=100.0)
         floor = max(0.0, min(low, 95.0) - 0.1 * (max(top, 105.0) - min(low, 95.0)))
-        drawn.append(Lines(f"{title}, % of the oldest execution shown", lines, "execution", low=round(floor), counted=True))
+        title = f"{title}, % of the oldest execution shown"
+        drawn.append(Lines(title, lines, "execution", low=round(floor), counted=True))
     return drawn
 
 
