@@ -15,7 +15,7 @@ from sim.config import ConfigError
 from sim.config.engine import DerivedCapacity
 from sim.config.timing import DefaultTiming, Strict
 from sim.spec import EngineSpec, Timing
-from sim.timing.tables import ArrayTiming, mixed_pass
+from sim.timing.tables import ArrayTiming, MixedPass, mixed_pass
 
 if TYPE_CHECKING:
     from perf_db.gpu.deployment import Deployment
@@ -56,7 +56,7 @@ class Pricing:
     cells: Path | None = None
 
     @property
-    def mixed_pass(self) -> str:
+    def mixed_pass(self) -> MixedPass:
         """How a pass with prefill and decode work is priced."""
         return mixed_pass(self.spec.timing, self.spec.profile)
 
