@@ -5,6 +5,7 @@ The engine knows nothing of this: it gets arrays. Everything that decided them i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from sim.timing.tables import ArrayTiming, MixedPass, mixed_pass
 
 if TYPE_CHECKING:
     from perf_db.gpu.deployment import Deployment
+    from perf_db.gpu.forward import ForwardTable
     from perf_db.gpu.oplevel import OpLevel
     from perf_db.gpu.source import PerfRoot
     from sim.config import RunConfig
@@ -262,21 +264,37 @@ def _embedded(config: RunConfig, timing: DefaultTiming, absent: PerfDataError) -
 def _forward(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
     from perf_db.gpu.forward import compile_forward, match, read_forward_table
 
-    assert timing.fpm_parquet_path is not None, "checked with the configuration"
     _insist_on_no_drafts(config, "fpm_interpolation")
-    table = read_forward_table(base / timing.fpm_parquet_path)
+    if timing.fpm_parquet_path is not None:
+        table = read_forward_table(base / timing.fpm_parquet_path)
+    else:
+        assert timing.fpm_jsonl_path is not None, "checked with the configuration"
+        table = _table_of_metrics(config, timing.fpm_jsonl_path, base)
     cell = match(table, forward_identity(config), cell=timing.fpm_cell)
     header, arrays = compile_forward(table, cell)
     header["mixed_pass_extra_ms"] = float(timing.mixed_pass_extra_ms)
     provenance = {
         "estimation_mode": "fpm_interpolation",
-        "file": timing.fpm_parquet_path,
+        "file": timing.fpm_parquet_path or timing.fpm_jsonl_path,
         "sha256": table.digest,
         "cell": cell,
         "identity": table.cells[cell],
         "measurement_policy": table.sidecar["measurement_policy"],
     }
     return _Made(ArrayTiming("forward", header, arrays), "fpm_interpolation", table.cells[cell], provenance)
+
+
+def _table_of_metrics(config: RunConfig, file: str, base: Path) -> ForwardTable:
+    """The pure passes that a running engine reported, as a table of the deployment that is configured."""
+    from perf_db.gpu.forward import EXECUTION_FLAGS, EXECUTION_TEXT, EXECUTION_WHOLE, FILE_IDENTITY, table_of_rows
+    from perf_db.gpu.forward_jsonl import read_forward_jsonl, table_rows
+
+    # What a configuration does not say about itself is empty: the file is taken for this deployment's own.
+    own: dict[str, Any] = dict.fromkeys((*FILE_IDENTITY, *EXECUTION_TEXT), "")
+    own |= dict.fromkeys(EXECUTION_WHOLE, 1) | dict.fromkeys(EXECUTION_FLAGS, False) | forward_identity(config)
+    rows = table_rows(read_forward_jsonl(base / file), own, cell="metrics")
+    digest = hashlib.sha256((base / file).read_bytes()).hexdigest()
+    return table_of_rows(rows, path=file, digest=digest, measurement_policy="metrics of a running engine")
 
 
 def forward_identity(config: RunConfig) -> dict[str, Any]:
