@@ -56,7 +56,7 @@ def main(
     """Measure SECTIONS (default: all) and write a report.
 
     \b
-    engines  both engines turn about on workloads a, b, e, g, g1600, h
+    engines  both engines turn about on workloads a, b, c, e, f, ngram, mtp8, g, g1600, h
     growth   cost against concurrency and against the length of a trace
     startup  compilation, --help, a small replay
     large    ten million requests to disk

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from benchmarks import growth, large, startup
+from benchmarks.rounds import CHANCE
 from benchmarks.workloads import Target, workloads
 
 REPEAT = """\
@@ -183,6 +184,12 @@ def _answers(found: dict[str, Any]) -> str:
                 )  # fmt: skip
     wrong = [f"- {key}: {line}" for key, w in found.items() for line in w["differences"]]
     verdict = "Every run of a workload gave the same answer (times to 1e-8, counts exactly)."
+    drawn = [key for key, w in found.items() if w.get("draws")]
+    if drawn:
+        verdict += (
+            f" In {', '.join(drawn)} each engine draws which drafts are accepted, from a generator of its own: there, "
+            f"the peer's times are within {CHANCE:.0%} of ours."
+        )
     if wrong:
         verdict = "**Answers differ:**\n\n" + "\n".join(wrong)
     return verdict + "\n\n" + _table("answers|completed|simulated duration, ms|mean TTFT, ms", rows)

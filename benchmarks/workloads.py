@@ -55,6 +55,13 @@ class Workload:
     prompt_tokens: int = 1024
     output_tokens: int = 128
     trace: Path | None = None
+    drafter: str = "mtp"
+    rates: tuple[float, ...] = ()  # conditional acceptance of the drafts of a round
+
+    @property
+    def draws(self) -> bool:
+        """Whether chance has a part in it; each engine draws from a generator of its own."""
+        return any(0 < rate < 1 for rate in self.rates)
 
     @property
     def block_tokens(self) -> int:
@@ -82,6 +89,10 @@ class Workload:
             "max_num_batched_tokens": 8192,
             "timing_model": timing,
         }
+        if self.rates:
+            # To the other engine a drafter is its acceptance: what finds the drafts makes no difference.
+            rates = ",".join(map(str, self.rates))
+            engine |= {"aic_nextn": len(self.rates), "aic_nextn_accept_rates": rates}
         traffic: dict[str, Any] = {
             "kind": "synthetic",
             "input_tokens": self.prompt_tokens,
@@ -120,11 +131,18 @@ class Workload:
             "kv_cache": {"block_size": self.block_tokens, "capacity": {"type": "fixed", "blocks": self.blocks}},
             "timing": timing,
         }
+        engine: dict[str, Any] = {"backend": self.backend, "workers": {"aggregated": worker}}
+        if self.rates:
+            engine["speculation"] = {
+                "kind": self.drafter,
+                "num_speculative_tokens": len(self.rates),
+                "acceptance_rates": list(self.rates),
+            }
         return {
             "name": self.key,
             "profile": "parity" if self.backend == "vllm" else self.backend,
             "traffic": traffic,
-            "engine": {"backend": self.backend, "workers": {"aggregated": worker}},
+            "engine": engine,
         }
 
     def _write_rows(self, path: Path) -> None:
@@ -166,6 +184,12 @@ def workloads(mooncake: Path | None, *, scale: float = 1.0) -> dict[str, Workloa
                  Target(25, summary_only=1.5), backend="trtllm", blocks=32_768, count=n(65_536), concurrency=64),
         Workload("e", f"2 workers × 8 attention-DP ranks, polynomial, {n(32_768):,} × (1,024, 128), concurrency 128",
                  Target(10), count=n(32_768), concurrency=128, replicas=2, ranks=8),
+        Workload("f", f"MTP depth 2, 1.5 accepted, polynomial, {n(65_536):,} × (1,024, 128), concurrency 64",
+                 Target(10), rates=(1.0, 0.5), count=n(65_536), concurrency=64),
+        Workload("ngram", f"ngram depth 3 (0.8, 0.6, 0.4), polynomial, {n(131_072):,} × (1,024, 128), concurrency 64",
+                 Target(10), drafter="ngram", rates=(0.8, 0.6, 0.4), count=n(131_072), concurrency=64),
+        Workload("mtp8", f"f on 2 workers × 8 attention-DP ranks, {n(131_072):,} × (1,024, 128), concurrency 128",
+                 Target(10), rates=(1.0, 0.5), count=n(131_072), concurrency=128, replicas=2, ranks=8),
         overload("g", f"open-loop overload, Poisson 400/s, polynomial, {n(20_000):,} × (512, 128)", Target(10)),
         overload("g1600", "g with 1,600 blocks: preemptions in most passes", Target(5), blocks=1_600),
     ]  # fmt: skip

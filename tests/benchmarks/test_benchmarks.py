@@ -21,12 +21,13 @@ ROOT = Path(__file__).parents[2]
 TINY = 0.001
 
 
-@pytest.mark.parametrize("key", ["a", "e", "g1600"])
+@pytest.mark.parametrize("key", ["a", "e", "g1600", "ngram", "mtp8"])
 def test_case_and_configuration_are_the_same_replay(key: str) -> None:
-    # Ranks, a closed loop, rows from a file: whatever differs would show in the answers.
+    # Ranks, a closed loop, rows from a file, drafts: whatever differs would show in the answers.
     found = compare(workloads(None, scale=TINY)[key], rounds=1, peer_python=None, say=lambda text: None)
     assert found["differences"] == []
-    assert found["runs"]["ours"]["answers"]["completed_requests"] == {"a": 262, "e": 33, "g1600": 20}[key]
+    completed = {"a": 262, "e": 33, "g1600": 20, "ngram": 131, "mtp8": 131}[key]
+    assert found["runs"]["ours"]["answers"]["completed_requests"] == completed
     assert set(found["ratios"]) == {"noise", "noise_wall"}  # nobody to compare with
 
 
@@ -48,7 +49,7 @@ def test_the_report_says_what_was_not_measured(tmp_path: Path, monkeypatch: pyte
 def test_unknown_workloads_and_missing_files_are_refused(tmp_path: Path) -> None:
     runner = CliRunner()
     for options, said in (
-        (["--only", "a,z"], "z; there are a, b, c, e, g, g1600"),
+        (["--only", "a,z"], "z; there are a, b, c, e, f, ngram, mtp8, g, g1600"),
         (["--peer-python", str(tmp_path / "python")], "does not exist"),
         (["--mooncake", str(tmp_path / "trace.jsonl")], "does not exist"),
     ):
