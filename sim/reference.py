@@ -496,8 +496,6 @@ class Rank:
             hit.append(copies[0])
         if len(hit) * bs >= request.known and request.output > 0 and self.spec.profile != "trtllm":
             hit = hit[: (request.known - 1) // bs]
-        if hit and self.spec.gives_up_a_block:
-            hit.pop()  # after the cut of a full hit, so that both apply (B3)
         return hit
 
     def admit(self, batch: Batch, budget: int, throttled: bool, pads: bool) -> int:
@@ -523,6 +521,9 @@ class Rank:
             if self.gated and request.gate > self.next_pass:
                 break
             hit = self.lookup(request)
+            in_use = [block.users > 0 for block in hit]
+            if hit and spec.gives_up_a_block and request.output > 0:
+                hit.pop()  # after the cut of a full hit, so that both apply (B3)
             whole = cdiv(request.known, bs)
             # TensorRT-LLM looks at the request to its end.
             least = cdiv(request.prompt + request.output, bs) if trtllm else whole
@@ -538,7 +539,8 @@ class Rank:
                 if rest + padding > budget or cached + rest + padding > self.limit:
                     break
             tokens = min(rest + padding, budget)
-            held_by_others = sum(1 for block in hit if block.users > 0)
+            # [parity] What is in use is counted before that last cut, up to as many as are left (asked).
+            held_by_others = sum(in_use[: len(hit)]) if vllm else min(sum(in_use), len(hit))
             reach = self.blocks_for(cached + tokens)
             if spec.reserve_full_isl or not vllm:
                 reach = max(reach, whole)
@@ -583,6 +585,9 @@ class Rank:
         """8.4, policy mode: every request that reaches the end of its sequence verifies a round in this very pass, the
         completing prefill included. Blocks for all tokens that may come of it are reserved together; while they do not
         fit, the next victim leaves, and what remains is asked again."""
+        for item in batch.items:
+            if item.samples and item.request.output == 0:
+                self.leave(item.request)  # it has ended, and what it held serves the bursts (3.2)
         proposed: dict[int, int] = {}
         while True:
             ready = [item for item in batch.items if item.samples and item.request.output > 0]
@@ -622,10 +627,14 @@ class Rank:
     def refuse(self, request: Request, batch: Batch) -> None:
         """Tokens that its round may make would not fit into an empty pool (8.4 step 2)."""
         self.withdraw(request, batch)
+        self.leave(request)
+        self.reject(request, LOOKAHEAD_EXCEEDS_POOL, batch)
+
+    def leave(self, request: Request) -> None:
+        """A running request has ended: its place and its blocks are free."""
         self.running.remove(request)
         self.pool.release(request.blocks)
         request.blocks = []
-        self.reject(request, LOOKAHEAD_EXCEEDS_POOL, batch)
 
     def settle(self, batch: Batch) -> None:
         """Number, price and describe the choice once it is complete (section 7)."""
@@ -714,11 +723,9 @@ class Rank:
                 request.status, request.end = COMPLETED, now
                 completed += 1
                 ended.append(request)
-                if running:
-                    self.running.remove(request)
-                    self.pool.release(request.blocks)
-                    request.blocks = []
-                else:
+                if request in self.running:
+                    self.leave(request)
+                elif not running:
                     self.waiting.remove(request)  # its last token was in flight when it was preempted
                 self.ended_since_choice = True
         if batch.pass_no >= 0:
