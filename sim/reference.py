@@ -375,7 +375,7 @@ class Rank:
                 request.stretch += 1
         if not batch.preempted:
             pads = drafting and bool(batch.items) and not continued_prefill
-            budget = self.admit(batch, budget, throttled, pads)
+            budget = self.admit(batch, budget, throttled, pads, now)
             if not throttled:
                 self.saturated = bool(self.waiting)
         if self.policy_drafts is not None:
@@ -429,14 +429,22 @@ class Rank:
                     request.blocks += self.pool.take(need)
                 return True, budget
             victim = self.victim
-            for item in batch.items:
-                if item.request is victim:
-                    budget += item.tokens
-                    batch.items.remove(item)
-                    break
+            budget += self.take_back(victim, batch)
             self.preempt(victim, request, batch, now)
             if victim is request:
                 return False, budget
+
+    def take_back(self, victim: Request, batch: Batch) -> int:
+        """A victim loses what this choice gave it. Returns those tokens. If it was admitted just now, that stands."""
+        for item in batch.items:
+            if item.request is victim:
+                given = item.tokens
+                if item.cached >= 0:
+                    item.tokens, item.samples = 0, False
+                else:
+                    batch.items.remove(item)
+                return given
+        return 0
 
     @property
     def victim(self) -> Request:
@@ -498,7 +506,7 @@ class Rank:
             hit = hit[: (request.known - 1) // bs]
         return hit
 
-    def admit(self, batch: Batch, budget: int, throttled: bool, pads: bool) -> int:
+    def admit(self, batch: Batch, budget: int, throttled: bool, pads: bool, now: int) -> int:
         """4.3: the waiting queue, strictly in order. `pads`: one-token admissions are padded to a round (B2) [vllm]."""
         spec, bs = self.spec, self.spec.block_tokens
         vllm, trtllm = spec.profile == "vllm", spec.profile == "trtllm"
@@ -558,17 +566,23 @@ class Rank:
                 break
             if not spec.chunked_prefill and (rest if vllm else request.prompt - cached) > budget:
                 break  # C5: vLLM looks at the whole known sequence
+            take = self.blocks_for(cached + tokens) - len(hit)
+            while take + sum(1 for block in hit if block.users == 0) > self.pool.available:
+                # [parity] Counted too well, it has no room after all: the next victim makes some (asked).
+                victim = self.victim
+                budget += self.take_back(victim, batch)
+                self.preempt(victim, request, batch, now)
             self.waiting.remove(request)
             for block in hit:
                 self.pool.pin(block)
-            request.blocks = hit + self.pool.take(self.blocks_for(cached + tokens) - len(hit))
+            request.blocks = hit + self.pool.take(take)
             request.closed = len(hit)
             self.running.append(request)
             kind = KIND_RESUMED if request.preemptions else KIND_NEW
             self.schedule(Item(request, tokens, cached, kind, cached, drafts=padding), batch)
             spent_already = budget <= 0
             budget -= tokens
-            if spent_already:
+            if spent_already or batch.preempted:
                 break  # 4.3: at most one admission that needs no tokens once the budget is spent
         return budget
 
