@@ -568,10 +568,10 @@ class Rank:
                 break  # C5: vLLM looks at the whole known sequence
             take = self.blocks_for(cached + tokens) - len(hit)
             while take + sum(1 for block in hit if block.users == 0) > self.pool.available:
-                # [parity] Counted too well, it has no room after all: the next victim makes some (asked).
+                # [parity] Counted too well, it has no room after all: the next victim makes some.
                 victim = self.victim
-                budget += self.take_back(victim, batch)
-                self.preempt(victim, request, batch, now)
+                budget += self.take_back(victim, batch)  # asked
+                self.preempt(victim, asker=request, batch=batch, now=now)
             self.waiting.remove(request)
             for block in hit:
                 self.pool.pin(block)

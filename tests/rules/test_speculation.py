@@ -95,6 +95,22 @@ def test_8_f_a_request_for_no_tokens_takes_no_round(engine):
     assert [got.status(name) for name in "ZA"] == ["completed", "completed"]
 
 
+def test_8_4_a_request_for_no_tokens_leaves_before_the_reservation(engine):
+    """3 blocks of 4. A and Z (no tokens) hold one each; A wants two more for its burst and gets Z's (asked)."""
+    got = replay(engine, {"A": Ask(4, 7), "Z": Ask(4, 0)}, blocks=3, speculation=drafts(1, 1, 1, 1, 1), **PARITY)
+    assert bursts(got) == [{"A": 6}, {"A": 1}]
+    assert not any(got.preempted())
+    assert (got.status("Z"), got.column("n_running")[0]) == ("completed", 1)
+
+
+def test_8_4_a_hit_of_a_request_for_no_tokens_is_not_cut(engine):
+    """8 tokens are cached: a request for no tokens takes all of them; for a token two blocks are given up (asked)."""
+    text = prompt(group=1, tokens=8)
+    asks = {"a": Ask(8, 1, text=text), "z": Ask(8, 0, at=5, text=text), "b": Ask(8, 1, at=9, text=text)}
+    got = replay(engine, asks, speculation=drafts(1), **PARITY)
+    assert (got.reused("z"), got.reused("b")) == ([8], [0])
+
+
 def test_8_3_refused_drafts_cost_one_decode_more_than_none(engine):
     """Policy mode, all rates 0: the prefill that completes pays a decode, which without drafts it does not."""
     without = replay(engine, {"A": Ask(8, 4)}, timing=fixed(10, 3), **PARITY)

@@ -90,7 +90,7 @@ def uncompiled() -> None:
     files = [file for file, text in sources.items() if re.search(r"^@\w*(kernel|inlined|entry)$", text, re.M)]
     # Short logs and little patience, for the lines that hand them over in the middle; short plans, soon made again.
     sim.setup.LOG_ROWS = sim.setup.LOG_PAD = 0
-    sim.speculation.setup.RING_ROWS, sim.speculation.plain.WALK_PASSES = 8, 1
+    sim.speculation.setup.RING_ROWS, sim.speculation.setup.BURST_LOG_ROWS, sim.speculation.plain.WALK_PASSES = 8, 20, 1
     sim.engine.PATIENCE = 50
     with Lines(files) as lines:
         print(*digests(PLAIN), sep="\n")
