@@ -582,7 +582,9 @@ class Rank:
             self.schedule(Item(request, tokens, cached, kind, cached, drafts=padding), batch)
             spent_already = budget <= 0
             budget -= tokens
-            if spent_already or batch.preempted:
+            if batch.preempted:
+                break
+            if spent_already:
                 break  # 4.3: at most one admission that needs no tokens once the budget is spent
         return budget
 

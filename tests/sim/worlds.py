@@ -374,6 +374,32 @@ def _one(prompt: int, output: int) -> Workload:
     return Workload(np.zeros(1, np.int64), np.array([prompt]), np.array([output]))
 
 
+def _counted_too_well() -> World:
+    """A head that passed the gate because what the drafter's cut took from its hit is in use, and what is left is not;
+    the request admitted just before makes room for it. Found among fresh cases of the simulator."""
+    ids = [
+        [1, 7, 8, 9, 10, 11, 12, 13, 14, 15],
+        [1, 2, 4, 5, 6, 16, 17, 18, 19, 20, 21],
+        [1, 2, 4, 5, 6, 16],
+        [22, 23, 24, 25, 26, 27, 28],
+        [1, 29, 30, 31, 32, 33, 34, 35, 36],
+        [1, 29, 30, 31, 37, 38, 39, 40, 41, 42, 43, 44],
+    ]
+    spec = EngineSpec(
+        profile="parity", timing=FlatTiming(1.0), block_tokens=2, blocks=27, max_num_seqs=3, max_batched_tokens=35,
+        async_scheduling=False, speculation=Speculation("mtp", 4, (1.0, 1.0, 1.0, 0.0)),
+    )  # fmt: skip
+    load = Workload(
+        arrival_ns=np.array([11_000_000, 13_999_954, *[17_000_000] * 4]),
+        prompt_tokens=np.array([16, 20, 1, 13, 17, 23]),
+        output_tokens=np.array([21, 1, 0, 5, 1, 1]),
+        hash_offsets=np.cumsum([0] + [len(row) for row in ids]),
+        hash_ids=np.array([x for row in ids for x in row], np.int64),
+        hash_block_tokens=2,
+    )
+    return World(spec, load)
+
+
 # Worlds that chance rarely makes; tests/sim/test_repeat.py tells when a line of the kernels needs another one.
 RARE = (
     # A first-in victim that this very choice had brought back to decoding.
@@ -415,6 +441,7 @@ RARE = (
             wait_on_dispatch=np.array([1], np.int8),
         ),
     ),
+    _counted_too_well(),
     # Too long for the clock: a thousand passes, and one.
     World(EngineSpec(timing=FlatTiming(8e9), block_tokens=4, blocks=512), _one(4, 1_000)),
     World(EngineSpec(timing=FlatTiming(6e9), speedup_ratio=0.5), _one(4, 1)),
