@@ -13,7 +13,7 @@ from sim.inputs import Workload
 from sim.logs import logged, without_drafts
 from sim.result import COMPLETED, REQUESTS, TABLES, Columns, Sink
 from sim.spec import EngineSpec
-from sim.speculation.collect import acceptance
+from sim.speculation.collect import AcceptanceRows
 from sim.speculation.columns import Drafting
 from sim.speculation.tail import close_open_bursts
 from sim.state import Config, State
@@ -63,6 +63,7 @@ class Collector:
         # Gaps of requests that do not complete are taken out again at the end.
         self.keep_spans = spec.stop_ns is not None or load.warmup > 0 or _may_break_off(spec, load)
         self.clock = PassClock(self.ranks, len(load), keep_spans=self.keep_spans)
+        self.acceptance = AcceptanceRows()
         self.sink_seconds = 0.0
 
     def drain(self, *, last: bool = False) -> None:
@@ -102,6 +103,7 @@ class Collector:
     def _drain_bursts(self, drafting: Drafting) -> None:
         n = int(drafting.counts[D.N_BURSTS_LOG])
         drafting.counts[D.N_BURSTS_LOG] = 0
+        self.acceptance.drain(drafting)
         names = logged("bursts", drafting=True)
         bursts = {name: drafting.bursts[i, :n].copy() for i, name in enumerate(names)}
         self.clock.bursts(bursts)
@@ -169,7 +171,7 @@ class Collector:
             self._hand_over("requests", self._requests(low, min(low + REQUEST_ROWS, len(self.load))))
         self._hand_over("evidence", self.evidence.columns())
         if self.drafting is not None:
-            self._hand_over("acceptance", acceptance(self.drafting))
+            self._hand_over("acceptance", self.acceptance.table())
         return dict(zip(("gap_ns", "gap_weight", "gap_end_ns"), self.clock.gaps(uncounted), strict=True))
 
     def _requests(self, low: int, high: int) -> Columns:

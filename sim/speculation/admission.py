@@ -6,16 +6,33 @@ import sim.speculation.columns as D
 import sim.state as S
 from sim.admission import reject
 from sim.items import cdiv
-from sim.jit import kernel
+from sim.jit import inlined, kernel
 from sim.kv.pool import available, lookup, pin
 from sim.queues import drop_waiting, push_running
 from sim.result import EXCEEDS_POOL, KIND_NEW, KIND_RESUMED, PROMPT_AT_LIMIT
 from sim.speculation.blocks import blocks_for, give
+from sim.speculation.plain import serve_planned
+from sim.speculation.preempt import next_victim, preempt, take_back
 from sim.speculation.running import schedule
 
 
+@inlined
+def _slot(st, dr, k, r):
+    """The row of r in Drafting.d, an empty one at its first admission."""
+    q, d = st.q, dr.d
+    if q[r, D.SLOT] < 0:
+        # Whoever was preempted is admitted again before anybody else is, so running and waiting ones fit.
+        own = dr.slots[k, dr.ranks[k, D.N_SLOTS]]
+        dr.ranks[k, D.N_SLOTS] += 1
+        q[r, D.SLOT] = own
+        for column in range(D.D_WIDTH):
+            d[own, column] = 0
+        d[own, D.PREFILLING] = 1
+    return q[r, D.SLOT]
+
+
 @kernel
-def admit_drafting(cfg, inp, st, dr, k, slot, budget, n, throttled, pads):
+def admit_drafting(cfg, inp, st, dr, k, slot, now, budget, n, throttled, pads):
     """Admit in order (4.3). `pads`: an admission of one token is padded to a round. Returns the items of the batch."""
     q, d, rank = st.q, dr.d, st.r
     while rank[k, S.WAIT_N] > 0 and rank[k, S.RUN_N] < cfg.seqs:
@@ -40,8 +57,11 @@ def admit_drafting(cfg, inp, st, dr, k, slot, budget, n, throttled, pads):
             whole_hit = q[r, S.OUTPUT] == 0 or cfg.trtllm
             limit = known // cfg.bs if whole_hit else (known - 1) // cfg.bs
             hit, used = lookup(inp, st, r, limit)
-            if dr.cut > 0 and hit > 0:
+            if dr.cut > 0 and hit > 0 and q[r, S.OUTPUT] > 0:
+                in_use = used
                 hit, used = lookup(inp, st, r, hit - 1)
+                # [parity] What is in use is counted before that cut, up to as many as are left.
+                used = used if cfg.vllm else min(in_use, hit)
         cached = hit * cfg.bs
         rest = known - cached
         padding = 0
@@ -64,10 +84,19 @@ def admit_drafting(cfg, inp, st, dr, k, slot, budget, n, throttled, pads):
             break
         if not cfg.chunked and (rest if cfg.vllm else prompt - cached) > budget:
             break
+        if dr.cut > 0 and not cfg.vllm and hit > 0:
+            while taken - lookup(inp, st, r, hit)[1] > available(st, k):
+                # Counted too well, it has no room after all: the next victim makes some.
+                if dr.ranks[k, D.N_PLANNED] > 0:
+                    n += serve_planned(cfg, inp, st, dr, k, slot, n)
+                victim = next_victim(cfg, st, k)
+                budget += take_back(st, dr, k, slot, victim)
+                preempt(cfg, inp, st, dr, k, slot, now, victim, r, 0)
         drop_waiting(st, k, r, again)
         pin(inp, st, r, hit)
-        d[r, D.BLOCKS] = hit
-        d[r, D.HASHED] = hit
+        own = _slot(st, dr, k, r)
+        d[own, D.BLOCKS] = hit
+        d[own, D.HASHED] = hit
         if cfg.promises:
             rank[k, S.PROMISED] += least - hit
         give(cfg, st, dr, k, r, taken - hit)
@@ -81,6 +110,6 @@ def admit_drafting(cfg, inp, st, dr, k, slot, budget, n, throttled, pads):
         n += 1
         spent_already = budget <= 0
         budget -= tokens
-        if spent_already:
+        if spent_already or st.b[k, slot, S.B_OWN_PREEMPTED] > 0:
             break
     return n

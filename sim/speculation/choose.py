@@ -5,7 +5,7 @@ from __future__ import annotations
 import sim.speculation.columns as D
 import sim.state as S
 from sim.choose import begin_choice
-from sim.jit import kernel
+from sim.jit import inlined, kernel
 from sim.speculation.admission import admit_drafting
 from sim.speculation.plain import plan_or_walk, serve_plans
 from sim.speculation.reserve import reserve
@@ -13,7 +13,7 @@ from sim.speculation.running import run_drafting
 from sim.speculation.settle import settle_drafting
 
 
-@kernel
+@inlined
 def choose_drafting(cfg, inp, st, dr, prices, k, slot, now, wave):
     """Choose what rank k computes next, into batch `slot`. Returns a status; the batch is empty if B_HAS_ITEMS is 0."""
     rank, b = st.r, st.b
@@ -30,11 +30,13 @@ def choose_drafting(cfg, inp, st, dr, prices, k, slot, now, wave):
     first = plan_or_walk(cfg, st, dr, k, slot, drafting)
     if dr.ranks[k, D.N_PLANNED] > 0:
         served, budget = serve_plans(cfg, st, dr, k, budget)
-    budget, n, continued = run_drafting(cfg, inp, st, dr, k, slot, now, throttled, drafting, first, budget)
+    n, continued = 0, False
+    if first >= 0:
+        budget, n, continued = run_drafting(cfg, inp, st, dr, k, slot, now, throttled, drafting, first, budget)
     if b[k, slot, S.B_OWN_PREEMPTED] == 0:
         if rank[k, S.WAIT_N] > 0:
             pads = dr.native and drafting and n + served > 0 and not continued
-            n = admit_drafting(cfg, inp, st, dr, k, slot, budget, n, throttled, pads)
+            n = admit_drafting(cfg, inp, st, dr, k, slot, now, budget, n, throttled, pads)
         if not throttled:
             rank[k, S.SATURATED] = rank[k, S.WAIT_N] > 0
     if not dr.native:
@@ -49,7 +51,7 @@ def _anyone_past_prompt(cfg, st, dr, k):
     q = st.q
     r = st.r[k, S.RUN_HEAD]
     while r >= 0:
-        if dr.d[r, D.PREFILLING] == 0 if cfg.vllm else q[r, S.COMPUTED] >= q[r, S.PROMPT]:
+        if dr.d[q[r, D.SLOT], D.PREFILLING] == 0 if cfg.vllm else q[r, S.COMPUTED] >= q[r, S.PROMPT]:
             return True
         r = q[r, S.QNEXT]
     return False

@@ -6,7 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-# ------------------------------------------------------------ requests: Drafting.d, int64 (n, D_WIDTH)
+import sim.state as S
+
+# Column of sim.state.State.q: row of Drafting.d of a request under way. Nothing is in a growth wheel here.
+SLOT = S.GNEXT
+
+# ------------------------------------------------------------ requests under way: Drafting.d, int64 (slots, D_WIDTH)
 (
     OWED,  # tokens in flight that will be sampled, as far as the scheduler knows: drafts count as accepted
     READY,  # drafts proposed for its next pass
@@ -37,7 +42,6 @@ import numpy as np
     PLAN_LENGTH,  # prompt and tokens made before that pass
     PLAN_BEFORE,  # tokens computed, as the choice of that pass believes
     PLAN_WAS,  # PLAN_LENGTH one pass earlier
-    PLAN_SLOT,  # its row of Drafting.rounds
     # ... and how far it is worked out.
     LAST_PASS,  # its calendar bucket
     NEXT_LENGTH,
@@ -45,8 +49,8 @@ import numpy as np
     NEXT_ROUND,
     NEXT_READY,
     NEXT_BLOCKS,
-) = range(ACCEPTED + 6, ACCEPTED + 17)
-D_WIDTH = ACCEPTED + 17
+) = range(ACCEPTED + 6, ACCEPTED + 16)
+D_WIDTH = ACCEPTED + 16
 
 # ------------------------------------------------------------ batches: Drafting.items, int32 (ranks, 2, cap, I_WIDTH)
 (
@@ -68,7 +72,7 @@ D_WIDTH = ACCEPTED + 17
 I_WIDTH = 14
 
 # ---------------------------------------------------------------- Drafting.counts, int64
-(N_BURSTS_LOG,) = range(1)
+N_BURSTS_LOG, N_ACCEPTANCE_LOG = range(2)
 
 # -------------------------------------- sums over planned requests: Drafting.ring, int64 (ranks, passes, 5)
 # Pairs share a word, the second in the upper half.
@@ -86,9 +90,10 @@ LOWER_BITS = (1 << UPPER) - 1
 # ------------------------------------------------------------ ranks: Drafting.ranks, int64 (ranks, K_WIDTH)
 (
     N_PLANNED,
+    N_SLOTS,  # in use
     WALK_UNTIL,  # pass before which nothing is planned
-) = range(2)
-K_WIDTH = 2
+) = range(3)
+K_WIDTH = 3
 
 # Additional columns of the logs of `sim.state.State`, behind those that every replay has.
 PASS_ROUNDS, PASS_DRAFTS, PASS_ACCEPTED, PASS_BURSTS = range(28, 32)
@@ -117,9 +122,10 @@ class Drafting(NamedTuple):
     items: np.ndarray
     n_items: np.ndarray  # int64 (ranks, 2)
     ring: np.ndarray
-    rounds: np.ndarray  # uint8 (ranks, seqs, passes): of a planned request and pass, drafts << 4 | accepted
-    slots: np.ndarray  # int32 (ranks, seqs): rows of `rounds`, those in use first
+    rounds: np.ndarray  # uint8 (slots, passes): of a planned request and pass, drafts << 4 | accepted
+    slots: np.ndarray  # int32 (ranks, seqs): slots of each rank; behind the first N_SLOTS places stand the free ones
     sums: np.ndarray  # int64 (ranks, 2, W_WIDTH): the ring's row of a batch
     ranks: np.ndarray
     counts: np.ndarray
-    bursts: np.ndarray  # log, int64 (columns, capacity)
+    bursts: np.ndarray  # logs, int64 (columns, capacity)
+    acceptance: np.ndarray

@@ -8,15 +8,15 @@ from sim.deliver import deliver_rejected, write_pass
 from sim.items import cdiv
 from sim.jit import inlined, kernel
 from sim.kv.pool import release
-from sim.queues import drop_running, drop_waiting
+from sim.queues import drop_waiting
 from sim.result import COMPLETED, KIND_RUNNING
 from sim.source import request_ended
-from sim.speculation.blocks import hash_upto
+from sim.speculation.blocks import hash_upto, leave
 from sim.speculation.plan import is_planned, plan_ends
-from sim.speculation.spans import add_burst, close_span
+from sim.speculation.spans import add_burst, close_span, leave_slot
 
 
-@kernel
+@inlined
 def deliver_drafting(cfg, inp, st, dr, k, slot, now, group_pass):
     """Apply the results of batch `slot` of rank k at `now`."""
     q, d, batch = st.q, dr.d, st.b[k, slot]
@@ -44,7 +44,8 @@ def deliver_drafting(cfg, inp, st, dr, k, slot, now, group_pass):
         part = min(max(0, q[r, S.PROMPT] - item[D.I_BEFORE]), item[D.I_TOKENS])
         if item[D.I_SAMPLES] and q[r, S.STATE] != S.DONE:
             # A request that is planned already has this pass behind it.
-            running = item[D.I_EPOCH] == d[r, D.EPOCH] and not is_planned(st, r)
+            own = q[r, D.SLOT]
+            running = item[D.I_EPOCH] == d[own, D.EPOCH] and not is_planned(st, r)
             taken = _take_tokens(st, dr, r, item, running)
             if taken > 0:
                 continuing += add_burst(st, dr, r, number, item[D.I_STRETCH], taken, item[D.I_DRAFTS])
@@ -58,8 +59,8 @@ def deliver_drafting(cfg, inp, st, dr, k, slot, now, group_pass):
                     drafts += item[D.I_VERIFIED]
                     hits += item[D.I_ACCEPTED]
                     if dr.native or part == 0:
-                        d[r, D.ACCEPTED + item[D.I_ACCEPTED]] += 1
-                        d[r, D.DRAFTS] += item[D.I_VERIFIED]
+                        d[own, D.ACCEPTED + item[D.I_ACCEPTED]] += 1
+                        d[own, D.DRAFTS] += item[D.I_VERIFIED]
             if running:
                 _give_back(cfg, inp, st, dr, k, r)
             if q[r, S.RECEIVED] >= q[r, S.OUTPUT]:
@@ -109,15 +110,15 @@ def _end_plans(cfg, inp, st, dr, k, number, now):
 @inlined
 def _take_tokens(st, dr, r, item, running):
     """The tokens that an item made join its request; what the scheduler took for granted beyond them goes back."""
-    q, d, taken = st.q, dr.d, 0
+    q, d, taken, own = st.q, dr.d, 0, st.q[r, D.SLOT]
     if q[r, S.OUTPUT] > 0:
         taken = min(1 + item[D.I_ACCEPTED], q[r, S.OUTPUT] - q[r, S.RECEIVED])
     if running and dr.native and taken > 0:
         refused = item[D.I_DRAFTS] - item[D.I_ACCEPTED]
         q[r, S.COMPUTED] -= refused
-        d[r, D.OWED] -= refused + taken
+        d[own, D.OWED] -= refused + taken
     elif running:
-        d[r, D.OWED] -= 1
+        d[own, D.OWED] -= 1
     item[D.I_MADE] = taken
     q[r, S.RECEIVED] += taken
     return taken
@@ -126,32 +127,31 @@ def _take_tokens(st, dr, r, item, running):
 @inlined
 def _give_back(cfg, inp, st, dr, k, r):
     """Hash what is known now; policy mode: return reserved blocks beyond the newest token, whose slot stays (8.4)."""
-    q, d = st.q, dr.d
+    q, d, own = st.q, dr.d, st.q[r, D.SLOT]
     if not dr.native and q[r, S.OUTPUT] > 0:
         known = q[r, S.PROMPT] + q[r, S.RECEIVED]
         q[r, S.COMPUTED] = known - 1
-        surplus = d[r, D.BLOCKS] - cdiv(known, cfg.bs)
+        surplus = d[own, D.BLOCKS] - cdiv(known, cfg.bs)
         st.r[k, S.FREE] += surplus
-        d[r, D.BLOCKS] -= surplus
+        d[own, D.BLOCKS] -= surplus
         if cfg.promises:
             st.r[k, S.PROMISED] += surplus
     if not dr.native or cfg.depth == 2:
         # Synchronous vLLM hashes when it schedules, and only then.
-        hash_upto(cfg, inp, st, dr, r, q[r, S.COMPUTED] - d[r, D.OWED])
+        hash_upto(cfg, inp, st, dr, r, q[r, S.COMPUTED] - d[own, D.OWED])
 
 
 @kernel
 def _complete(cfg, inp, st, dr, k, r, running, now):
-    q, d = st.q, dr.d
+    q = st.q
     close_span(st, dr, r)
     if running:
-        drop_running(st, k, r)
-        if cfg.promises:
-            st.r[k, S.PROMISED] -= cdiv(q[r, S.PROMPT] + q[r, S.OUTPUT], cfg.bs) - d[r, D.BLOCKS]
-        release(inp, st, r, d[r, D.BLOCKS], d[r, D.HASHED], True)
+        if dr.native or q[r, S.OUTPUT] > 0:  # otherwise it left before the bursts of its pass were reserved
+            leave(cfg, inp, st, dr, k, r)
     else:
         drop_waiting(st, k, r, True)  # its last tokens were in flight when it was preempted
         release(inp, st, r, 0, 0, True)
+    leave_slot(st, dr, k, r)
     q[r, S.STATE] = S.DONE
     q[r, S.STATUS] = COMPLETED
     st.t[r, S.END] = now

@@ -14,7 +14,7 @@ IDLE, READY, PROMPTS, ODD = range(4)
 WALK_PASSES = 32  # planning pays only if plans last
 
 
-@kernel
+@inlined
 def plan_or_walk(cfg, st, dr, k, slot, drafting):
     """Plan what can be planned. Returns the running request from which on the list has to be walked, or -1."""
     rank, q = st.r, st.q
@@ -59,20 +59,20 @@ def walk_for_a_while(cfg, st, dr, k, slot):
 @inlined
 def _flies(st, dr, k, slot, r):
     """Whether a pass of r is in flight that its next one follows directly; its item is in the other batch."""
-    d = dr.d
-    item = dr.items[k, slot ^ 1, d[r, D.ITEM]]
-    flies = d[r, D.OWED] > 0 and st.r[k, S.NEXT_PASS] - 1 > st.r[k, S.DELIVERED]
+    d, own = dr.d, st.q[r, D.SLOT]
+    item = dr.items[k, slot ^ 1, d[own, D.ITEM]]
+    flies = d[own, D.OWED] > 0 and st.r[k, S.NEXT_PASS] - 1 > st.r[k, S.DELIVERED]
     flies = flies and item[D.I_REQUEST] == r and item[D.I_LIVE] == 1 and item[D.I_SAMPLES] == 1
-    return flies and item[D.I_EPOCH] == d[r, D.EPOCH] and item[D.I_STRETCH] == d[r, D.STRETCH]
+    return flies and item[D.I_EPOCH] == d[own, D.EPOCH] and item[D.I_STRETCH] == d[own, D.STRETCH]
 
 
 @inlined
 def _state(cfg, st, dr, k, slot, r):
     """(tokens of r before the pass being chosen, those computed as its choice believes)."""
-    q, d = st.q, dr.d
+    q, d, own = st.q, dr.d, st.q[r, D.SLOT]
     length = q[r, S.PROMPT] + q[r, S.RECEIVED]
     if cfg.depth == 2:
-        item = dr.items[k, slot ^ 1, d[r, D.ITEM]]
+        item = dr.items[k, slot ^ 1, d[own, D.ITEM]]
         length += min(1 + item[D.I_ACCEPTED], q[r, S.OUTPUT] - q[r, S.RECEIVED])
     return length, q[r, S.COMPUTED]
 
@@ -80,11 +80,11 @@ def _state(cfg, st, dr, k, slot, r):
 @kernel
 def _kind(cfg, st, dr, k, slot, r):
     """What a running request that is not planned does in a choice."""
-    q, d = st.q, dr.d
+    q, d, own = st.q, dr.d, st.q[r, D.SLOT]
     prompt, end = q[r, S.PROMPT], q[r, S.PROMPT] + q[r, S.OUTPUT]
-    if d[r, D.PREFILLING]:
+    if d[own, D.PREFILLING]:
         return PROMPTS
-    if d[r, D.OWED] > 0 and q[r, S.COMPUTED] + 2 - d[r, D.OWED] >= end:
+    if d[own, D.OWED] > 0 and q[r, S.COMPUTED] + 2 - d[own, D.OWED] >= end:
         return IDLE
     if q[r, S.SHARED] * cfg.bs > prompt or end + 2 * dr.drafts + 2 + dr.lookahead > dr.longest:
         return ODD  # others may hit blocks of its output; or a limit may cut its drafts
@@ -93,17 +93,18 @@ def _kind(cfg, st, dr, k, slot, r):
             return ODD
         length, _ = _state(cfg, st, dr, k, slot, r)
         return READY if length < end else ODD
-    goes_on = d[r, D.SPAN_FIRST] + d[r, D.SPAN_PASSES] == st.r[k, S.NEXT_PASS]
-    goes_on = goes_on and d[r, D.SPAN_PASSES] > 0 and d[r, D.SPAN_STRETCH] == d[r, D.STRETCH]
-    return READY if goes_on and d[r, D.OWED] == 0 else ODD
+    goes_on = d[own, D.SPAN_FIRST] + d[own, D.SPAN_PASSES] == st.r[k, S.NEXT_PASS]
+    goes_on = goes_on and d[own, D.SPAN_PASSES] > 0 and d[own, D.SPAN_STRETCH] == d[own, D.STRETCH]
+    return READY if goes_on and d[own, D.OWED] == 0 else ODD
 
 
 @inlined
 def serve_plans(cfg, st, dr, k, budget):
     """Planned requests take the blocks and the budget of this choice. Returns (how many they are, budget left)."""
     row = dr.ring[k, st.r[k, S.NEXT_PASS] & (dr.ring.shape[1] - 1)]
-    if dr.native:
-        take(st, k, row[D.W_BLOCKS] & D.LOWER_BITS)
+    blocks = row[D.W_BLOCKS] & D.LOWER_BITS
+    if dr.native and blocks > 0:
+        take(st, k, blocks)
     return row[D.W_REQUESTS] & D.LOWER_BITS, budget - planned_tokens(dr, row)
 
 
@@ -115,10 +116,10 @@ def serve_planned(cfg, inp, st, dr, k, slot, n):
     walk_for_a_while(cfg, st, dr, k, slot)
     for serving in (False, True):
         if serving:
-            make_places(dr, k, slot, n, first)
+            make_places(st, dr, k, slot, n, first)
         r = st.r[k, S.RUN_HEAD]
         while r >= 0:
-            if d[r, D.MARK] != st.r[k, S.CHOICES] and d[r, D.PREFILLING] == 0:
+            if d[q[r, D.SLOT], D.MARK] != st.r[k, S.CHOICES] and d[q[r, D.SLOT], D.PREFILLING] == 0:
                 if serving:
                     schedule(cfg, inp, st, dr, k, slot, place, r, 1, q[r, S.COMPUTED], KIND_RUNNING, -1, 0, 0)
                     place += 1

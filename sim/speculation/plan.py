@@ -97,16 +97,15 @@ def runs_over(cfg, length, end):
 @kernel
 def plan(cfg, st, dr, k, r, pass_no, length, before):
     """Plan r from pass `pass_no` on, where it has `length` tokens, `before` of them computed as its choice believes."""
-    d = dr.d
-    d[r, D.PLAN_PASS] = pass_no
-    d[r, D.PLAN_LENGTH] = length
-    d[r, D.PLAN_BEFORE] = before
-    d[r, D.NEXT_LENGTH] = length
-    d[r, D.NEXT_BEFORE] = before
-    d[r, D.NEXT_ROUND] = d[r, D.ROUND]
-    d[r, D.NEXT_READY] = d[r, D.READY]
-    d[r, D.NEXT_BLOCKS] = d[r, D.BLOCKS]
-    d[r, D.PLAN_SLOT] = dr.slots[k, dr.ranks[k, D.N_PLANNED]]
+    d, own = dr.d, st.q[r, D.SLOT]
+    d[own, D.PLAN_PASS] = pass_no
+    d[own, D.PLAN_LENGTH] = length
+    d[own, D.PLAN_BEFORE] = before
+    d[own, D.NEXT_LENGTH] = length
+    d[own, D.NEXT_BEFORE] = before
+    d[own, D.NEXT_ROUND] = d[own, D.ROUND]
+    d[own, D.NEXT_READY] = d[own, D.READY]
+    d[own, D.NEXT_BLOCKS] = d[own, D.BLOCKS]
     st.q[r, S.STATE] = S.DECODE
     dr.ranks[k, D.N_PLANNED] += 1
     plan_on(cfg, st, dr, k, r, pass_no)
@@ -116,16 +115,15 @@ def plan(cfg, st, dr, k, r, pass_no, length, before):
 def _unplan(st, dr, k, r):
     st.q[r, S.STATE] = S.PREFILL
     dr.ranks[k, D.N_PLANNED] -= 1
-    dr.slots[k, dr.ranks[k, D.N_PLANNED]] = dr.d[r, D.PLAN_SLOT]
 
 
 @kernel
 def plan_on(cfg, st, dr, k, r, pass_no):
     """Work the plan of r out from pass `pass_no` on, as far as the ring reaches."""
-    q, d, ring, mask = st.q, dr.d, dr.ring[k], dr.ring.shape[1] - 1
-    end, last, rounds = q[r, S.PROMPT] + q[r, S.OUTPUT], pass_no + mask - 2, dr.rounds[k, d[r, D.PLAN_SLOT]]
-    length, before, round_no = d[r, D.NEXT_LENGTH], d[r, D.NEXT_BEFORE], d[r, D.NEXT_ROUND]
-    drafts, blocks, at = d[r, D.NEXT_READY], d[r, D.NEXT_BLOCKS], length
+    q, d, ring, mask, own = st.q, dr.d, dr.ring[k], dr.ring.shape[1] - 1, st.q[r, D.SLOT]
+    end, last, rounds = q[r, S.PROMPT] + q[r, S.OUTPUT], pass_no + mask - 2, dr.rounds[own]
+    length, before, round_no = d[own, D.NEXT_LENGTH], d[own, D.NEXT_BEFORE], d[own, D.NEXT_ROUND]
+    drafts, blocks, at = d[own, D.NEXT_READY], d[own, D.NEXT_BLOCKS], length
     while True:
         was, at, hits = before, length, 0
         if not dr.native:
@@ -146,58 +144,58 @@ def plan_on(cfg, st, dr, k, r, pass_no):
         more = _more(cfg.bs, blocks, before + 1 + dr.drafts + dr.lookahead)
         _add_surplus(ring[(pass_no + 1) & mask], 1, before, more - blocks)
         blocks = more
-    d[r, D.LAST_PASS] = pass_no
-    d[r, D.NEXT_LENGTH] = length
-    d[r, D.NEXT_BEFORE] = before
-    d[r, D.NEXT_ROUND] = round_no
-    d[r, D.NEXT_READY] = drafts
-    d[r, D.NEXT_BLOCKS] = blocks
+    d[own, D.LAST_PASS] = pass_no
+    d[own, D.NEXT_LENGTH] = length
+    d[own, D.NEXT_BEFORE] = before
+    d[own, D.NEXT_ROUND] = round_no
+    d[own, D.NEXT_READY] = drafts
+    d[own, D.NEXT_BLOCKS] = blocks
     link_in_order(q, st.calendar[k, pass_no & cfg.mask], r, S.CPREV, S.CNEXT)
 
 
 @kernel
 def happened(cfg, st, dr, k, r, upto):
     """The passes of r's plan before pass `upto` are over: its tokens are made, and written down."""
-    q, d, mask = st.q, dr.d, dr.ring.shape[1] - 1
-    low, high = d[r, D.PLAN_PASS], min(upto, d[r, D.LAST_PASS] + 1)
+    q, d, mask, own = st.q, dr.d, dr.ring.shape[1] - 1, st.q[r, D.SLOT]
+    low, high = d[own, D.PLAN_PASS], min(upto, d[own, D.LAST_PASS] + 1)
     if low >= high:
         return
-    rounds, end = dr.rounds[k, d[r, D.PLAN_SLOT]], q[r, S.PROMPT] + q[r, S.OUTPUT]
-    length, before, was, computed, verified = d[r, D.PLAN_LENGTH], d[r, D.PLAN_BEFORE], 0, 0, 0
+    rounds, end = dr.rounds[own], q[r, S.PROMPT] + q[r, S.OUTPUT]
+    length, before, was, computed, verified = d[own, D.PLAN_LENGTH], d[own, D.PLAN_BEFORE], 0, 0, 0
     for pass_no in range(low, high):
         packed = np.int64(rounds[pass_no & mask])
         hits, drafts = packed & 15, packed >> 4
         made = min(1 + hits, end - length)
         extend_span(st, dr, r, made, drafts if dr.native else 0)
-        d[r, D.ACCEPTED + hits] += drafts > 0
+        d[own, D.ACCEPTED + hits] += drafts > 0
         verified += drafts
         was = length
         length += made
         computed = max(computed, before + 1 + drafts)
         before = was + drafts if cfg.depth == 2 else length - 1
-    d[r, D.DRAFTS] += verified
-    q[r, S.RECEIVED] += length - d[r, D.PLAN_LENGTH]
-    _pass_rounds(dr, k, r, low, high)
+    d[own, D.DRAFTS] += verified
+    q[r, S.RECEIVED] += length - d[own, D.PLAN_LENGTH]
+    _pass_rounds(dr, own, low, high)
     held = cdiv(computed + dr.lookahead if dr.native else length, cfg.bs)
-    d[r, D.BLOCKS] = max(d[r, D.BLOCKS], held)
-    d[r, D.PLAN_PASS] = high
-    d[r, D.PLAN_LENGTH] = length
-    d[r, D.PLAN_BEFORE] = before
-    d[r, D.PLAN_WAS] = was
+    d[own, D.BLOCKS] = max(d[own, D.BLOCKS], held)
+    d[own, D.PLAN_PASS] = high
+    d[own, D.PLAN_LENGTH] = length
+    d[own, D.PLAN_BEFORE] = before
+    d[own, D.PLAN_WAS] = was
 
 
 @inlined
-def _pass_rounds(dr, k, r, low, high):
-    """Move READY and ROUND of r from pass `low` of its plan to pass `high`. Every pass spends a round: verified, or
+def _pass_rounds(dr, own, low, high):
+    """Move READY and ROUND of a request from pass `low` of its plan to `high`. Every pass spends a round: verified, or
     without a trigger; that of READY, if it is nothing, is spent already."""
     d = dr.d
-    d[r, D.ROUND] += high - low - (dr.native == 1 and d[r, D.READY] == 0)
+    d[own, D.ROUND] += high - low - (dr.native == 1 and d[own, D.READY] == 0)
     if dr.native:
-        if high > d[r, D.LAST_PASS]:
-            d[r, D.ROUND], d[r, D.READY] = d[r, D.NEXT_ROUND], d[r, D.NEXT_READY]
+        if high > d[own, D.LAST_PASS]:
+            d[own, D.ROUND], d[own, D.READY] = d[own, D.NEXT_ROUND], d[own, D.NEXT_READY]
         else:
-            d[r, D.READY] = dr.rounds[k, d[r, D.PLAN_SLOT], high & (dr.ring.shape[1] - 1)] >> 4
-            d[r, D.ROUND] += d[r, D.READY] == 0
+            d[own, D.READY] = dr.rounds[own, high & (dr.ring.shape[1] - 1)] >> 4
+            d[own, D.ROUND] += d[own, D.READY] == 0
 
 
 @kernel
@@ -218,47 +216,48 @@ def _make_way(st, dr, k, slot):
     """Move the items of a batch in flight behind places for the planned requests that are computed in it."""
     q, first, r = st.q, 0, st.r[k, S.RUN_HEAD]
     while r >= 0:
-        first += is_planned(st, r) and dr.d[r, D.PLAN_PASS] < st.r[k, S.NEXT_PASS]
+        first += is_planned(st, r) and dr.d[q[r, D.SLOT], D.PLAN_PASS] < st.r[k, S.NEXT_PASS]
         r = q[r, S.QNEXT]
-    make_places(dr, k, slot, dr.n_items[k, slot], first)
+    make_places(st, dr, k, slot, dr.n_items[k, slot], first)
     dr.n_items[k, slot] += first
 
 
 @kernel
-def make_places(dr, k, slot, n, first):
+def make_places(st, dr, k, slot, n, first):
     """Move the `n` items of a batch `first` places up."""
     items = dr.items[k, slot]
     for i in range(n - 1, -1, -1):
         for column in range(D.I_WIDTH):
             items[i + first, column] = items[i, column]
-        if dr.d[items[i, D.I_REQUEST], D.ITEM] == i:
-            dr.d[items[i, D.I_REQUEST], D.ITEM] = i + first
+        own = st.q[items[i, D.I_REQUEST], D.SLOT]
+        if own >= 0 and dr.d[own, D.ITEM] == i:  # otherwise it has ended meanwhile
+            dr.d[own, D.ITEM] = i + first
 
 
 @kernel
 def _take_back(cfg, st, dr, k, r, slot, place, in_flight):
     """Take the plan of r out of the ring. Returns 1 if it fills `place` of the batch in flight."""
-    q, d, number = st.q, dr.d, st.r[k, S.NEXT_PASS]
-    ring, mask, rounds = dr.ring[k], dr.ring.shape[1] - 1, dr.rounds[k, d[r, D.PLAN_SLOT]]
-    end, last, filled = q[r, S.PROMPT] + q[r, S.OUTPUT], d[r, D.LAST_PASS], 0
+    q, d, number, own = st.q, dr.d, st.r[k, S.NEXT_PASS], st.q[r, D.SLOT]
+    ring, mask, rounds = dr.ring[k], dr.ring.shape[1] - 1, dr.rounds[own]
+    end, last, filled = q[r, S.PROMPT] + q[r, S.OUTPUT], d[own, D.LAST_PASS], 0
     unlink(q, st.calendar[k, last & cfg.mask], 0, 1, r, S.CPREV, S.CNEXT)
-    if d[r, D.PLAN_PASS] < number:  # otherwise nothing has come of the plan yet
+    if d[own, D.PLAN_PASS] < number:  # otherwise nothing has come of the plan yet
         happened(cfg, st, dr, k, r, number - in_flight)
-        _hashed(cfg, dr, r)
-        q[r, S.COMPUTED] = d[r, D.PLAN_BEFORE]
-        d[r, D.OWED] = 0
-    length, before, blocks, at = d[r, D.PLAN_LENGTH], d[r, D.PLAN_BEFORE], d[r, D.BLOCKS], 0
-    for pass_no in range(d[r, D.PLAN_PASS], last + 1):
+        _hashed(cfg, dr, own)
+        q[r, S.COMPUTED] = d[own, D.PLAN_BEFORE]
+        d[own, D.OWED] = 0
+    length, before, blocks, at = d[own, D.PLAN_LENGTH], d[own, D.PLAN_BEFORE], d[own, D.BLOCKS], 0
+    for pass_no in range(d[own, D.PLAN_PASS], last + 1):
         packed = np.int64(rounds[pass_no & mask])
         hits, drafts, was, at = packed & 15, packed >> 4, before, length
         made, taken, back, blocks, before = _effects(cfg, dr, end, length, before, drafts, hits, blocks)
         if pass_no < number:
             _add(dr.sums[k, slot], -1, was, drafts, hits, made, taken, back)
-            _fill(dr, k, slot, place, r, was, drafts, hits)
+            _fill(st, dr, k, slot, place, r, was, drafts, hits)
             q[r, S.COMPUTED] = at + drafts  # what its pass before refused has gone back
-            d[r, D.OWED] = 1 + drafts
-            d[r, D.BLOCKS] = blocks
-            _pass_rounds(dr, k, r, pass_no, pass_no + 1)
+            d[own, D.OWED] = 1 + drafts
+            d[own, D.BLOCKS] = blocks
+            _pass_rounds(dr, own, pass_no, pass_no + 1)
             filled = 1
         else:
             _add(ring[pass_no & mask], -1, was, drafts, hits, made, taken, back)
@@ -271,25 +270,25 @@ def _take_back(cfg, st, dr, k, r, slot, place, in_flight):
 
 
 @kernel
-def _hashed(cfg, dr, r):
+def _hashed(cfg, dr, own):
     """Full blocks of known tokens are hashed; synchronous vLLM does so only when it schedules the next (5.6)."""
     d = dr.d
-    tokens = d[r, D.PLAN_WAS] if dr.native and cfg.depth == 1 else d[r, D.PLAN_LENGTH] - 1
+    tokens = d[own, D.PLAN_WAS] if dr.native and cfg.depth == 1 else d[own, D.PLAN_LENGTH] - 1
     if cfg.caching:
-        d[r, D.HASHED] = max(d[r, D.HASHED], tokens // cfg.bs)
+        d[own, D.HASHED] = max(d[own, D.HASHED], tokens // cfg.bs)
 
 
 @kernel
 def plan_ends(cfg, st, dr, k, r):
     """The last pass of a plan is over. Returns tokens computed before the next one, or -1 if it has no part in that."""
-    d = dr.d
-    happened(cfg, st, dr, k, r, d[r, D.LAST_PASS] + 1)
-    _hashed(cfg, dr, r)
+    d, own = dr.d, st.q[r, D.SLOT]
+    happened(cfg, st, dr, k, r, d[own, D.LAST_PASS] + 1)
+    _hashed(cfg, dr, own)
     _unplan(st, dr, k, r)
-    if not runs_over(cfg, d[r, D.PLAN_WAS], d[r, D.PLAN_LENGTH]):
+    if not runs_over(cfg, d[own, D.PLAN_WAS], d[own, D.PLAN_LENGTH]):
         return -1
-    d[r, D.BLOCKS] = d[r, D.NEXT_BLOCKS]
-    return d[r, D.PLAN_BEFORE]
+    d[own, D.BLOCKS] = d[own, D.NEXT_BLOCKS]
+    return d[own, D.PLAN_BEFORE]
 
 
 @kernel
@@ -299,7 +298,7 @@ def plans_go_on(cfg, st, dr, k, number):
     r = st.calendar[k, number & cfg.mask, 0]
     while r >= 0:
         after = q[r, S.CNEXT]
-        if is_planned(st, r) and d[r, D.NEXT_LENGTH] < q[r, S.PROMPT] + q[r, S.OUTPUT]:
+        if is_planned(st, r) and d[q[r, D.SLOT], D.NEXT_LENGTH] < q[r, S.PROMPT] + q[r, S.OUTPUT]:
             unlink(q, st.calendar[k, number & cfg.mask], 0, 1, r, S.CPREV, S.CNEXT)
             happened(cfg, st, dr, k, r, min(number, st.r[k, S.DELIVERED] + 1))
             plan_on(cfg, st, dr, k, r, number + 1)
@@ -307,8 +306,8 @@ def plans_go_on(cfg, st, dr, k, number):
 
 
 @inlined
-def _fill(dr, k, slot, place, r, before, drafts, hits):
-    item = dr.items[k, slot, place]
+def _fill(st, dr, k, slot, place, r, before, drafts, hits):
+    item, own = dr.items[k, slot, place], st.q[r, D.SLOT]
     item[D.I_REQUEST] = r
     item[D.I_TOKENS] = 1 + drafts
     item[D.I_BEFORE] = before
@@ -318,8 +317,8 @@ def _fill(dr, k, slot, place, r, before, drafts, hits):
     item[D.I_VERIFIED] = drafts
     item[D.I_ACCEPTED] = hits
     item[D.I_SAMPLES] = 1
-    item[D.I_EPOCH] = dr.d[r, D.EPOCH]
-    item[D.I_STRETCH] = dr.d[r, D.STRETCH]
+    item[D.I_EPOCH] = dr.d[own, D.EPOCH]
+    item[D.I_STRETCH] = dr.d[own, D.STRETCH]
     item[D.I_LIVE] = 1
     item[D.I_MADE] = 0
-    dr.d[r, D.ITEM] = place
+    dr.d[own, D.ITEM] = place

@@ -7,27 +7,31 @@ import sim.state as S
 from sim.admission import note_rejected
 from sim.items import cdiv
 from sim.jit import inlined, kernel
-from sim.kv.pool import available, release, take
-from sim.queues import drop_running
+from sim.kv.pool import available, take
 from sim.result import LOOKAHEAD_EXCEEDS_POOL
-from sim.speculation.blocks import give
+from sim.speculation.blocks import give, leave
 from sim.speculation.plain import serve_planned
 from sim.speculation.preempt import next_victim, preempt, withdraw
 from sim.speculation.sampling import accepted, propose
-from sim.speculation.spans import close_span
+from sim.speculation.spans import close_span, leave_slot
 
 
-@kernel
+@inlined
 def reserve(cfg, inp, st, dr, k, slot, now, n, drafting):
     """Whoever reaches the end of its sequence verifies a round in this very pass, the completing prefill included.
 
     Returns the items of the batch, which are more than before if plans had to be taken back.
     """
+    for i in range(n):
+        r = dr.items[k, slot, i, D.I_REQUEST]
+        if dr.items[k, slot, i, D.I_LIVE] and dr.items[k, slot, i, D.I_SAMPLES] and st.q[r, S.OUTPUT] == 0:
+            leave(cfg, inp, st, dr, k, r)  # it has ended, and what it held serves the bursts (3.2)
     row = dr.ring[k, st.r[k, S.NEXT_PASS] & (dr.ring.shape[1] - 1)]
     planned = row[D.W_BLOCKS] & D.LOWER_BITS
     _propose(cfg, st, dr, k, slot, 0, n, drafting)
     if planned + _wanted(cfg, st, dr, k, slot, n) <= available(st, k):
-        take(st, k, planned)
+        if planned > 0:
+            take(st, k, planned)
         if cfg.promises:
             st.r[k, S.PROMISED] -= planned
     else:
@@ -42,14 +46,15 @@ def reserve(cfg, inp, st, dr, k, slot, now, n, drafting):
         if r < 0:
             continue
         item = dr.items[k, slot, i]
-        give(cfg, st, dr, k, r, cdiv(q[r, S.PROMPT] + q[r, S.RECEIVED] + item[D.I_MOST], cfg.bs) - d[r, D.BLOCKS])
+        own = q[r, D.SLOT]
+        give(cfg, st, dr, k, r, cdiv(q[r, S.PROMPT] + q[r, S.RECEIVED] + item[D.I_MOST], cfg.bs) - d[own, D.BLOCKS])
         if item[D.I_VERIFIED] > 0:
-            item[D.I_ACCEPTED] = accepted(dr, r, d[r, D.ROUND], item[D.I_VERIFIED])
-            d[r, D.ROUND] += 1
+            item[D.I_ACCEPTED] = accepted(dr, r, d[own, D.ROUND], item[D.I_VERIFIED])
+            d[own, D.ROUND] += 1
     return n
 
 
-@kernel
+@inlined
 def _propose(cfg, st, dr, k, slot, low, high, drafting):
     q = st.q
     for i in range(low, high):
@@ -68,7 +73,7 @@ def _wanted(cfg, st, dr, k, slot, n):
         r = _ready(st, dr, k, slot, i)
         if r >= 0:
             most = q[r, S.PROMPT] + q[r, S.RECEIVED] + dr.items[k, slot, i, D.I_MOST]
-            wanted += cdiv(most, cfg.bs) - dr.d[r, D.BLOCKS]
+            wanted += cdiv(most, cfg.bs) - dr.d[q[r, D.SLOT], D.BLOCKS]
     return wanted
 
 
@@ -103,10 +108,8 @@ def _ready(st, dr, k, slot, i):
 @kernel
 def _refuse(cfg, inp, st, dr, k, slot, r):
     """What its round may make would not fit into an empty pool."""
-    d = dr.d
     close_span(st, dr, r)
     withdraw(st, dr, k, slot, r)
-    drop_running(st, k, r)
-    release(inp, st, r, d[r, D.BLOCKS], d[r, D.HASHED], True)
-    d[r, D.BLOCKS] = 0
+    leave(cfg, inp, st, dr, k, r)
+    leave_slot(st, dr, k, r)
     note_rejected(st, k, slot, r, LOOKAHEAD_EXCEEDS_POOL)

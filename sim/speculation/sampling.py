@@ -48,7 +48,7 @@ def propose(st, dr, r):
     """Drafts of r's next round. A round without a trigger is spent at once."""
     if st.q[r, S.OUTPUT] == 0:
         return 0
-    if not triggers(dr, r, dr.d[r, D.ROUND]):
-        dr.d[r, D.ROUND] += 1
+    if not triggers(dr, r, dr.d[st.q[r, D.SLOT], D.ROUND]):
+        dr.d[st.q[r, D.SLOT], D.ROUND] += 1
         return 0
     return dr.drafts

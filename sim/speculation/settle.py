@@ -45,15 +45,15 @@ def settle_drafting(cfg, inp, st, dr, prices, k, slot, n):
         # Policy mode: whoever makes tokens in this pass is charged a decode, survivors only.
         if count - drafts > part or (q[r, S.OUTPUT] > 0 and (count == 0 or not dr.native)):
             nb, kv = nb + 1, kv + before + count - drafts
-        d[r, D.OWED] += 1 + drafts
+        d[q[r, D.SLOT], D.OWED] += 1 + drafts
         if dr.native:
-            d[r, D.READY] = propose(st, dr, r)
+            d[q[r, D.SLOT], D.READY] = propose(st, dr, r)
     if not live:
         return S.FINISHED
     for i in range(D.W_WIDTH):
         sums[i] = planned[i]
         planned[i] = 0
-    if dr.ranks[k, D.N_PLANNED] > 0:
+    if dr.ranks[k, D.N_PLANNED] > 0 and st.calendar[k, number & cfg.mask, 0] >= 0:
         plans_go_on(cfg, st, dr, k, number)
     row = st.b[k, slot]
     row[S.B_TOKENS] = tokens

@@ -12,6 +12,7 @@ from sim.speculation.columns import Drafting
 from sim.speculation.draws import ACCEPTANCE, BITS, GOLDEN, TRIGGER, mix
 
 RING_ROWS = 1 << 12
+BURST_LOG_ROWS = 1 << 13
 _NO_LIMIT = 2**31 - 1
 
 
@@ -34,8 +35,7 @@ def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int, longest: 
     if speculation.scripted is not None:
         script_at = np.cumsum([0, *map(len, speculation.scripted)])
         script = np.array([accepted for plan in speculation.scripted for accepted in plan], np.int64)
-    d = np.zeros((requests, D.D_WIDTH), np.int64)
-    d[:, D.PREFILLING] = 1
+    slots = spec.ranks * seqs
     return Drafting(
         drafts=speculation.drafts,
         native=int(spec.native_drafts),
@@ -50,16 +50,17 @@ def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int, longest: 
         trigger_keys=_keys(speculation.seed, TRIGGER, requests if trigger < 1 << BITS else 1),
         script_at=script_at,
         script=script,
-        d=d,
+        d=np.zeros((slots, D.D_WIDTH), np.int64),
         items=np.zeros((spec.ranks, 2, 2 * seqs + 8, D.I_WIDTH), np.int32),
         n_items=np.zeros((spec.ranks, 2), np.int64),
         ring=np.zeros((spec.ranks, ring_rows, D.W_WIDTH), np.int64),
-        rounds=np.zeros((spec.ranks, seqs, ring_rows), np.uint8),
-        slots=np.tile(np.arange(seqs, dtype=np.int32), (spec.ranks, 1)),
+        rounds=np.zeros((slots, ring_rows), np.uint8),
+        slots=np.arange(slots, dtype=np.int32).reshape(spec.ranks, seqs),
         sums=np.zeros((spec.ranks, 2, D.W_WIDTH), np.int64),
         ranks=np.zeros((spec.ranks, D.K_WIDTH), np.int64),
-        counts=np.zeros(1, np.int64),
-        bursts=np.empty((len(logged("bursts", drafting=True)), rows // 4 + burst_rows), np.int64),
+        counts=np.zeros(2, np.int64),
+        bursts=np.empty((len(logged("bursts", drafting=True)), BURST_LOG_ROWS + burst_rows), np.int64),
+        acceptance=np.empty((len(logged("acceptance", drafting=True)), rows + 2 * slots), np.int64),
     )
 
 

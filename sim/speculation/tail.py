@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sim.state as S
 from sim.jit import entry
+from sim.speculation.columns import SLOT
 from sim.speculation.plan import happened, is_planned
-from sim.speculation.spans import close_span
+from sim.speculation.spans import close_span, leave_slot
 
 
 @entry
@@ -16,5 +17,7 @@ def close_open_bursts(cfg, st, dr, k):
         while r >= 0:
             if is_planned(st, r):
                 happened(cfg, st, dr, k, r, st.r[k, S.DELIVERED] + 1)
-            close_span(st, dr, r)
+            if st.q[r, SLOT] >= 0:
+                close_span(st, dr, r)
+                leave_slot(st, dr, k, r)
             r = st.q[r, S.QNEXT]
