@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import sim.reference
 from tests.sim.answers import ask
 from tests.sim.fuzz import differ
+from tests.sim.pool_worlds import pool_world
 from tests.sim.reached import LINES, SHOWN, Lines, events, lines_that_say
 from tests.sim.worlds import RARE, small, world
 
@@ -62,5 +63,8 @@ def test_the_worlds_reach_every_event() -> None:
         if not answer.error:
             reached.update(event for event, shows in SHOWN.items() if shows(asked, answer))
         reached[answer.error.split(":")[0]] += 1
+    with all_lines:  # what handoffs between pools go through; test_pools.py compares these
+        for seed in range(40):
+            ask(sim.reference.replay, pool_world(seed))
     assert not {event for event in (*LINES, *SHOWN, "TimingError") if not reached[event]}
     assert not all_lines.missed({place for said in OUT_OF_REACH for place in lines_that_say(said, file)})
