@@ -86,6 +86,15 @@ def replay(
 _loaded = False
 
 
+def kernels_of(spec: Deployment) -> Callable[[], None]:
+    """What loads the machine code that this deployment runs on."""
+    if isinstance(spec, PoolsSpec):
+        from sim.pools import engine
+
+        return engine.load_kernels
+    return load_kernels
+
+
 def load_kernels() -> None:
     """Load the compiled kernels, or compile them on the first use on a machine (about half a minute).
 

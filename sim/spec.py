@@ -215,6 +215,11 @@ class EngineSpec:
         return self.speculation is not None and self.speculation.kind != "ngram" and self.profile != "trtllm"
 
     @property
+    def sides(self) -> tuple[EngineSpec, ...]:
+        """The pools: this one."""
+        return (self,)
+
+    @property
     def ranks(self) -> int:
         """Schedulers in the pool; rank index = worker * dp + dp_rank."""
         return self.workers * self.dp
@@ -257,9 +262,22 @@ class PoolsSpec:
     transfer: Transfer = field(default_factory=Transfer)
 
     @property
-    def sides(self) -> tuple[EngineSpec, EngineSpec]:
+    def sides(self) -> tuple[EngineSpec, ...]:
         """Prefill, decode."""
         return self.prefill, self.decode
+
+    @property
+    def profile(self) -> str:
+        return self.decode.profile
+
+    @property
+    def block_tokens(self) -> int:
+        return self.decode.block_tokens
+
+    @property
+    def ranks(self) -> int:
+        """Schedulers of both pools."""
+        return self.prefill.ranks + self.decode.ranks
 
     @property
     def workers(self) -> int:

@@ -119,11 +119,18 @@ LAWS = (
         f"""
         WITH about AS (
             SELECT peak_active_blocks AS peak,
-                   (config_json ->> '$.engine.workers.aggregated.kv_cache.capacity.blocks')::BIGINT AS pool
-            FROM runs WHERE run_id = $run)
-        SELECT {_PASS} AS row_key, p.active_blocks + p.cached_blocks + p.free_blocks - coalesce(a.pool, 0) AS figure
-        FROM (FROM passes WHERE run_id = $run) p, about a
-        WHERE p.active_blocks + p.cached_blocks + p.free_blocks != a.pool OR p.active_blocks > a.peak
+                   (config_json ->> '$.engine.workers.aggregated.kv_cache.capacity.blocks')::BIGINT AS pool,
+                   (config_json ->> '$.engine.workers.prefill.kv_cache.capacity.blocks')::BIGINT AS of_prefill,
+                   (config_json ->> '$.engine.workers.prefill.parallelism.replicas')::BIGINT AS first_decode_worker,
+                   (config_json ->> '$.engine.workers.decode.kv_cache.capacity.blocks')::BIGINT AS of_decode
+            FROM runs WHERE run_id = $run),
+        held AS (
+            SELECT p.*, a.peak,
+                   coalesce(a.pool, if(p.worker < a.first_decode_worker, a.of_prefill, a.of_decode), 0) AS pool
+            FROM (FROM passes WHERE run_id = $run) p, about a)
+        SELECT {_PASS} AS row_key, p.active_blocks + p.cached_blocks + p.free_blocks - p.pool AS figure
+        FROM held p
+        WHERE p.active_blocks + p.cached_blocks + p.free_blocks != p.pool OR p.active_blocks > p.peak
         """,
         "{figure:+,.0f} blocks beside the pool, or more in use than the recorded peak",
     ),
