@@ -97,16 +97,15 @@ class RunConfig(Section):
         workers = self.engine.workers
         if workers.aggregated is not None:
             return (self,)
-        return tuple(
-            self.model_copy(
-                update={
-                    "engine": self.engine.model_copy(
-                        update={"mode": "aggregated", "workers": Workers(aggregated=each), "kv_transfer": None}
-                    )
-                }
-            )
-            for each in (workers.prefill, workers.decode)
-        )
+        assert workers.prefill is not None and workers.decode is not None, "checked with the configuration"
+        return self._alone(workers.prefill), self._alone(workers.decode)
+
+    def _alone(self, worker: Worker) -> RunConfig:
+        """The same with these workers only; they choose synchronously."""
+        scheduler = worker.scheduler.model_copy(update={"async_scheduling": False})
+        alone = Workers(aggregated=worker.model_copy(update={"scheduler": scheduler}))
+        engine = self.engine.model_copy(update={"mode": "aggregated", "workers": alone, "kv_transfer": None})
+        return self.model_copy(update={"engine": engine})
 
     @property
     def gpus_per_worker(self) -> int | tuple[int, int]:
@@ -127,7 +126,7 @@ class RunConfig(Section):
     def async_scheduling(self) -> bool:
         """Whether the next pass is chosen while one runs; unset: on for vLLM, and no other backend has it."""
         if self.engine.mode == "disaggregated":
-            return False  # no engine has answered cases of it
+            return False
         return self.profile != "trtllm" and self.worker.scheduler.async_scheduling is not False
 
     @property
