@@ -252,10 +252,18 @@ def summary(metrics: Metrics, inputs: Inputs) -> dict[str, float | int | str | N
 def unproven(deployment: Deployment) -> tuple[str, ...]:
     """Features in use that no recorded engine confirms."""
     spec = deployment.sides[-1]
-    if isinstance(deployment, PoolsSpec) and spec.profile == "vllm":
-        return ("separate_pools_as_vllm",)  # recorded are those of the reference simulator
-    # Two batches in flight and ranks in lockstep: each is confirmed alone, the pair was never recorded.
-    return ("async_with_attention_dp",) if spec.async_scheduling and spec.dp > 1 else ()
+    drafts = spec.speculation
+    found = {
+        # Recorded are those of the reference simulator.
+        "separate_pools_as_vllm": isinstance(deployment, PoolsSpec) and spec.profile == "vllm",
+        # Two batches in flight and ranks in lockstep: each is confirmed alone, the pair was never recorded.
+        "async_with_attention_dp": spec.async_scheduling and spec.dp > 1,
+        "max_utilization": spec.profile == "trtllm" and spec.capacity_policy == "max_utilization",
+        "eagle": drafts is not None and drafts.kind == "eagle",
+        "ngram_trigger_rate": drafts is not None and drafts.trigger_rate < 1,
+        "drafts_off_above_a_batch": drafts is not None and drafts.max_batch is not None,
+    }
+    return tuple(name for name, used in found.items() if used)
 
 
 def _identity(inputs: Inputs) -> Identity:

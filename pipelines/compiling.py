@@ -9,15 +9,19 @@ import time
 import click
 
 
-def compile_kernels() -> None:
-    """Make sure that compiled kernels are on disk, with a progress line while they are being made."""
+def compile_kernels(*, drafting: bool = False) -> None:
+    """Make sure that compiled kernels are on disk, with a progress line while they are being made.
+
+    Args:
+        drafting: those of replays with speculative decoding.
+    """
     from sim.jit import is_cached, prune
 
-    if is_cached():
+    if is_cached(drafting=drafting):
         return
     from sim.engine import load_kernels
 
-    title = "Compiling the engine (once per version, under a minute)"
+    title = f"Compiling the engine{' for speculative decoding' if drafting else ''} (once per version, under a minute)"
     started = time.perf_counter()
     done = threading.Event()
     terminal = sys.stderr.isatty()
@@ -31,7 +35,7 @@ def compile_kernels() -> None:
     if terminal:
         ticker.start()
     try:
-        load_kernels()
+        load_kernels(drafting=drafting)
     finally:
         done.set()
     prune()

@@ -93,7 +93,7 @@ def admit(cfg, inp, st, k, slot, budget, n, throttled):
         tokens = min(rest, budget)
         reach = whole if cfg.reserve_full or not cfg.vllm else cdiv(cached + tokens, cfg.bs)
         spare = cfg.spare if rank[k, S.RUN_N] > 0 else 0
-        if cfg.trtllm:
+        if cfg.promises:
             # guaranteed_no_evict: the request to its end, beside what the running ones will still take (section 9).
             reach = least
             spare = rank[k, S.PROMISED]
@@ -108,7 +108,7 @@ def admit(cfg, inp, st, k, slot, budget, n, throttled):
         drop_waiting(st, k, r, again)
         pin(inp, st, r, hit)
         take(st, k, cdiv(cached + tokens, cfg.bs) - hit)
-        if cfg.trtllm:
+        if cfg.promises:
             rank[k, S.PROMISED] += reach - cdiv(cached + tokens, cfg.bs)
         enter_running(st, k, r, cached)
         close_shared(inp, st, r, (cached + tokens) // cfg.bs if cfg.caching else 0)

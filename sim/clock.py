@@ -161,7 +161,8 @@ class PassClock:
                     place += 1
         weight = np.concatenate([weight, *(-count for count, _ in taken)])
         end = np.concatenate([end, *(when for _, when in taken)])
-        end, place = np.unique(end, return_inverse=True)
-        weight = np.bincount(place, weight, minlength=len(end)).astype(np.int64)
+        if taken:
+            end, place = np.unique(end, return_inverse=True)
+            weight = np.bincount(place, weight, minlength=len(end)).astype(np.int64)
         some = weight > 0
         return [(np.zeros(int(some.sum()), np.int64), weight[some], end[some])]

@@ -67,7 +67,7 @@ def _complete(cfg, inp, st, k, r, now):
             close_span(st, r, output - q[r, S.RECEIVED])
         held = (computed + cfg.bs - 1) // cfg.bs
         release(inp, st, r, held, computed // cfg.bs if cfg.caching else 0, True)
-        if cfg.trtllm:
+        if cfg.promises:
             st.r[k, S.PROMISED] -= (q[r, S.PROMPT] + output + cfg.bs - 1) // cfg.bs - held
     else:
         # Preempted while its last token was in flight: it ends in the queue, and its cached blocks become anonymous.

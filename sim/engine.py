@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from sim.prefix import share
 from sim.result import MemorySink, Outcome, Sink
 from sim.settle import LIVELOCK_CHOICES
 from sim.setup import allocate, config_of, inputs_of, log_rows
-from sim.spec import Deployment, EngineSpec, FlatTiming, PoolsSpec
+from sim.spec import Deployment, EngineSpec, FlatTiming, PoolsSpec, Speculation
 from sim.speculation.setup import drafting_of
 from sim.state import State
 from sim.timing.compiled import compile_timing
@@ -49,7 +51,7 @@ def replay(
 
         return engine.replay(spec, workload, sink, progress=progress)
     check(spec, workload)
-    load_kernels()
+    load_kernels(drafting=spec.speculation is not None)
     began = time.perf_counter()
     shared = share(workload, spec.block_tokens, caching=spec.prefix_caching)
     follow = followers(workload)
@@ -83,7 +85,7 @@ def replay(
     return outcome
 
 
-_loaded = False
+_loaded: set[bool] = set()
 
 
 def kernels_of(spec: Deployment) -> Callable[[], None]:
@@ -92,22 +94,27 @@ def kernels_of(spec: Deployment) -> Callable[[], None]:
         from sim.pools import engine
 
         return engine.load_kernels
-    return load_kernels
+    return partial(load_kernels, drafting=spec.speculation is not None)
 
 
-def load_kernels() -> None:
+def load_kernels(*, drafting: bool = False) -> None:
     """Load the compiled kernels, or compile them on the first use on a machine (about half a minute).
 
     Loading code is start-up, not replaying, so it happens before the engine's clock starts.
+
+    Args:
+        drafting: those of replays with speculative decoding, which are compiled apart.
     """
-    global _loaded
-    if _loaded:
+    if drafting in _loaded:
         return
-    _loaded = True
+    _loaded.add(drafting)
     load_counter()
     one, ids = np.ones(1, np.int64), np.zeros(1, np.int64)
     tiny = Workload(ids, one, one, hash_offsets=np.array([0, 1]), hash_ids=ids)
-    replay(EngineSpec(timing=FlatTiming(1.0), blocks=1, max_num_seqs=1, stop_ns=0), tiny, MemorySink())
+    spec = EngineSpec(timing=FlatTiming(1.0), blocks=1, max_num_seqs=1, stop_ns=0)
+    if drafting:
+        spec = replace(spec, speculation=Speculation("mtp", 1, (0.0,)))
+    replay(spec, tiny, MemorySink())
 
 
 def _error(status: int, spec: EngineSpec, state: State) -> ReplayError:

@@ -53,9 +53,13 @@ def cache_root() -> Path:
 numba.config.CACHE_DIR = str(cache_root() / source_key())
 
 
-def is_cached() -> bool:
-    """Whether kernels for these sources have been compiled before on this machine."""
-    return any(Path(numba.config.CACHE_DIR).rglob("*.nbc"))
+def is_cached(*, drafting: bool = False) -> bool:
+    """Whether kernels for these sources have been compiled before on this machine.
+
+    Args:
+        drafting: those of replays with speculative decoding.
+    """
+    return any(Path(numba.config.CACHE_DIR).rglob("*deliver_drafting*.nbc" if drafting else "*.nbc"))
 
 
 def prune(keep: int = 3) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim.acceptance import Acceptance
 from sim.distribution import (
     Distribution,
     exact_int_sum,
@@ -89,6 +90,7 @@ class Metrics:
     gpus_per_worker: tuple[int, int] = (0, 1)
     n_warmup: int = 0
     n_failed: int = 0
+    acceptance: Acceptance | None = None  # None: nothing was drafted, or the table was not given
 
     @property
     def worker_seconds(self) -> tuple[float, float]:
@@ -129,17 +131,21 @@ class Metrics:
             rows.append(
                 ("run", "committed_prefill_tokens", "total", self.committed_prefill_tokens, "tokens", self.n_passes)
             )
+        drafter = self.spec.sides[-1].speculation
+        if self.acceptance is not None and drafter is not None:
+            rows += self.acceptance.rows(drafter.drafts)
         for scope in (self.run, self.steady):
             if scope is not None:
                 rows += _scope_rows(scope)
         return rows
 
-    def summary(self) -> dict[str, float | int | str]:
-        """The whole run under the reference simulator's key names; 0 where there is no sample (rule MR-8)."""
+    def summary(self) -> dict[str, float | int | str | None]:
+        """The whole run under the reference simulator's key names; 0 where there is no sample (rule MR-8), but for the
+        mean acceptance, which is then None (rule 8.5)."""
         run = self.run
         wall_s = max(self.engine_ms, 1e-6) / 1e3
         tokens = run.input_tokens + run.output_tokens
-        answer: dict[str, float | int | str] = {"kv_eviction_policy": "lru"}
+        answer: dict[str, float | int | str | None] = {"kv_eviction_policy": "lru"}
         if self.committed_prefill_tokens is not None:
             answer["committed_prefill_tokens"] = self.committed_prefill_tokens
         answer |= {
@@ -171,6 +177,8 @@ class Metrics:
             answer["goodput_completed_requests"] = run.n_good
             answer["goodput_request_throughput_rps"] = run.rate(run.n_good)
             answer["goodput_output_throughput_tok_s"] = run.rate(run.good_tokens)
+        if self.acceptance is not None:
+            answer |= self.acceptance.summary()
         for name, (_, key) in LATENCIES.items():
             for stat, value in run.latencies[name].stats().items():
                 answer[key.format(stat=stat)] = 0.0 if value is None else value
@@ -188,6 +196,7 @@ def compute(
     chunks: Columns | None = None,
     gpus_per_worker: int | tuple[int, int] | None = None,
     warmup: int = 0,
+    acceptance: Columns | None = None,
 ) -> Metrics:
     """Every figure of one replay.
 
@@ -204,6 +213,7 @@ def compute(
             Default: one per attention-DP rank.
         warmup: leading requests that do not count, as in the workload. Time then counts from the first arrival of one
             that does. Passes, memory and worker time are those of the whole replay.
+        acceptance: the acceptance table, or None.
     """
     status, arrival = requests["status"], requests["arrival_ns"]
     counted: np.ndarray | bool = True if warmup == 0 else np.arange(len(status)) >= warmup
@@ -249,6 +259,9 @@ def compute(
         gpus_per_worker=_gpus(spec, gpus_per_worker),
         n_failed=int(np.count_nonzero((status == FAILED) & counted)),
         n_warmup=int(np.count_nonzero(sent[:warmup])),
+        acceptance=None
+        if spec.sides[-1].speculation is None or acceptance is None
+        else Acceptance().add(acceptance, warmup),
     )
 
 
@@ -267,9 +280,11 @@ def metric_rows(
     sla: Limits | None = None,
     window: tuple[int, int] | None = None,
     chunks: Columns | None = None,
+    acceptance: Columns | None = None,
 ) -> list[Row]:
     """Rows of the metrics table; arguments as in `compute`."""
-    return compute(requests, outcome, passes, spec, sla=sla, window=window, chunks=chunks).rows()
+    found = compute(requests, outcome, passes, spec, sla=sla, window=window, chunks=chunks, acceptance=acceptance)
+    return found.rows()
 
 
 def summary(
@@ -281,7 +296,7 @@ def summary(
     passes: Columns | None = None,
     chunks: Columns | None = None,
     gpus_per_worker: int | tuple[int, int] | None = None,
-) -> dict[str, float | int | str]:
+) -> dict[str, float | int | str | None]:
     """The whole run under the reference simulator's key names; arguments as in `compute`."""
     # An empty window: the summary has no steady state, so none is worked out.
     window = (0, 0)
@@ -292,14 +307,14 @@ def summary(
 
 
 class Tap:
-    """A sink that hands everything on and keeps what metrics need: the requests, and one running sum.
+    """A sink that hands everything on and keeps what metrics need: the requests, and running sums.
 
     Lets metrics of a replay be computed whose tables go straight to disk, or, without a sink behind it, nowhere.
     """
 
     def __init__(self, sink: Sink | None = None, *, warmup: int = 0) -> None:
         self._sink, self._requests, self._warmup = sink, list[Columns](), warmup
-        self._committed = 0
+        self._committed, self._acceptance = 0, Acceptance()
 
     def rows(self, table: str, columns: Columns) -> None:
         """See `sim.result.Sink`."""
@@ -307,6 +322,8 @@ class Tap:
             self._requests.append(columns)
         elif table == "chunks":
             self._committed += committed_prefill_tokens(columns, self._warmup)
+        elif table == "acceptance":
+            self._acceptance = self._acceptance.add(columns, self._warmup)
         if self._sink is not None:
             self._sink.rows(table, columns)
 
@@ -330,7 +347,8 @@ class Tap:
         """Every figure of the replay that wrote here; arguments as in the function of that name."""
         gpus, table, warmup = gpus_per_worker, self.requests(), self._warmup
         found = compute(table, outcome, None, spec, sla=sla, window=window, gpus_per_worker=gpus, warmup=warmup)
-        return replace(found, committed_prefill_tokens=self._committed)
+        drafted = None if spec.sides[-1].speculation is None else self._acceptance
+        return replace(found, committed_prefill_tokens=self._committed, acceptance=drafted)
 
 
 def steady_window(arrival_ns: np.ndarray) -> tuple[int, int] | None:

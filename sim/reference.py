@@ -543,8 +543,9 @@ class Rank:
             if spec.reserve_full_isl or not vllm:
                 reach = max(reach, whole)
             spare = int(spec.watermark * (spec.blocks + 1)) if self.running else 0
-            if trtllm:
+            if spec.reserves_to_end:
                 # guaranteed_no_evict: the request to its end, beside what the running ones will still take (section 9).
+                # Not so with max_utilization: what fits now is admitted, and the latest one goes when it does not.
                 reach = least
                 spare = sum(cdiv(r.prompt + r.output, bs) - len(r.blocks) for r in self.running)
             if reach - held_by_others + spare > self.pool.available:

@@ -25,7 +25,7 @@ def run_plain(cfg, inp, st, k, slot, now, throttled):
     demand = growth[k, res, 2]
     if demand <= available(st, k):
         take(st, k, demand)
-        if cfg.trtllm:
+        if cfg.promises:
             rank[k, S.PROMISED] -= demand
     else:
         _grow_under_pressure(cfg, inp, st, k, slot, now, res)
@@ -45,7 +45,7 @@ def run_plain(cfg, inp, st, k, slot, now, throttled):
         preempt(cfg, inp, st, k, slot, now, r, r, 0)  # it is last in running order, so it is its own victim
         return budget, n
     take(st, k, need)
-    if cfg.trtllm:
+    if cfg.promises:
         rank[k, S.PROMISED] -= need
     put(st, n, r, tokens, before, KIND_RUNNING, -1)
     close_shared(inp, st, r, (before + tokens) // cfg.bs if cfg.caching else 0)
@@ -121,7 +121,7 @@ def run_literally(cfg, inp, st, k, slot, now, throttled):
             r = rank[k, S.RUN_HEAD] if cfg.fifo else -1
         else:
             take(st, k, need)
-            if cfg.trtllm:
+            if cfg.promises:
                 rank[k, S.PROMISED] -= need
             q[r, S.MARK] = mark
             budget -= tokens

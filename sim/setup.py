@@ -58,6 +58,7 @@ def config_of(spec: EngineSpec, load: Workload) -> Config:
         n=len(load),
         vllm=int(vllm),
         trtllm=int(spec.profile == "trtllm"),
+        promises=int(spec.reserves_to_end),
         depth=depth,
         gated=int(spec.profile == "parity" and spec.async_scheduling),
         reads_ties=int(ties == "before" or not vllm),

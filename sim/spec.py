@@ -220,6 +220,11 @@ class EngineSpec:
         return (self,)
 
     @property
+    def reserves_to_end(self) -> bool:
+        """Only what can run to its end is admitted, so nothing is ever thrown out (section 9)."""
+        return self.profile == "trtllm" and self.capacity_policy == "guaranteed_no_evict"
+
+    @property
     def ranks(self) -> int:
         """Schedulers in the pool; rank index = worker * dp + dp_rank."""
         return self.workers * self.dp

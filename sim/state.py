@@ -95,7 +95,7 @@ T_WIDTH = 5
     CHOICES,
     ACTING,  # takes part in the group pass
     ADMISSIONS,
-    PROMISED,  # blocks that running requests will still take until their end (TensorRT-LLM)
+    PROMISED,  # blocks that running requests will still take until their end, where they are promised them
     WANTED_N,  # reservations that handoffs wait for (decode pools)
 ) = range(30)
 R_WIDTH = 32
@@ -210,6 +210,7 @@ class Config(NamedTuple):
     n: int
     vllm: int
     trtllm: int
+    promises: int  # [trtllm] requests are admitted only with blocks for their whole output
     depth: int  # batches in flight: 1 synchronous, 2 asynchronous
     gated: int
     reads_ties: int

@@ -17,7 +17,7 @@ CHOICE = ("committed", "running", "waiting", *BLOCKS)
 def differences(case: Mapping[str, Any], names: tuple[str, ...], replayed: Replayed) -> Iterator[str]:
     """Every place where the replay departs from `expected`, one line each, in pass order."""
     expected = case["expected"]
-    skipped = CHOICE if replayed.spec.profile == "parity" and replayed.spec.async_scheduling else ()
+    skipped = CHOICE if replayed.spec.profile == "parity" and replayed.spec.sides[0].async_scheduling else ()
     got = _passes(names, replayed)
     if len(got) != len(expected["passes"]):
         yield f"passes: expected {len(expected['passes'])}, got {len(got)}"
@@ -36,7 +36,7 @@ def differences(case: Mapping[str, Any], names: tuple[str, ...], replayed: Repla
 def _passes(names: tuple[str, ...], replayed: Replayed) -> list[dict[str, Any]]:
     """The passes of rank 0 in the words of a case file."""
     listed = []
-    two = replayed.spec.profile == "vllm" and replayed.spec.async_scheduling
+    two = replayed.spec.profile == "vllm" and replayed.spec.sides[0].async_scheduling
     for pass_ in rebuild.passes(replayed.tables, in_flight=2 if two else 1):
         row, requests = pass_.row, []
         for s in pass_.requests:
@@ -73,6 +73,8 @@ def _requests(names: tuple[str, ...], replayed: Replayed) -> dict[str, dict[str,
     admissions = replayed.tables["admissions"]
     first = admissions["admission_no"] == 0
     passes = dict(zip(admissions["request"][first].tolist(), admissions["pass_no"][first].tolist(), strict=True))
+    # The recorded count is over passes: a preemption after the last one is in none.
+    victims = [victim for pass_ in rebuild.passes(replayed.tables) for victim in pass_.preempted]
     listed = {}
     for r, name in enumerate(names):
         row = {column: int(values[r]) for column, values in table.items()}
@@ -87,7 +89,7 @@ def _requests(names: tuple[str, ...], replayed: Replayed) -> dict[str, dict[str,
             "first_token_ms": _ms(row["first_token_ns"]),
             "last_token_ms": _ms(row["last_token_ns"]),
             "tokens": row["output_tokens"],
-            "preemptions": row["n_preemptions"],
+            "preemptions": victims.count(r),
             "token_ms": [t / 1e6 for t in times[r]],
         }
     return listed

@@ -83,7 +83,8 @@ def passes(tables: dict[str, Columns], worker: int = 0, dp_rank: int = 0, *, in_
     for number, (pass_, present) in enumerate(zip(rebuilt, scheduled, strict=True)):
         pass_.requests = sorted(present.values(), key=lambda s: _order_at(orders[s.request], number))
     for victim in _rows(here["pressure"]):
-        rebuilt[victim["pass_no"]].preempted.append(victim["request"])
+        if victim["pass_no"] < len(rebuilt):  # else no pass followed the choice: what was in flight ended everybody
+            rebuilt[victim["pass_no"]].preempted.append(victim["request"])
     return rebuilt
 
 

@@ -56,7 +56,7 @@ def replay(
     folder = warehouse_root(root or (config.parent / settings.output if settings.output else None))
     for warning in settings.warnings:
         click.echo(f"warning: {warning}", err=True)
-    compile_kernels()
+    compile_kernels(drafting=settings.speculation is not None)
     with progress_bar("reading", "B") as reading, progress_bar("replay", "request") as progress:
         report = run_replay(
             settings, open_store(folder), base=config.parent, name=config.stem, reading=reading, progress=progress

@@ -6,8 +6,11 @@ import click
 
 
 @click.command()
-def warmup() -> None:
+@click.option("--speculation", is_flag=True, help="Those of replays with speculative decoding as well.")
+def warmup(speculation: bool) -> None:
     """Compile the engine's kernels, once per version of the sources."""
     from pipelines.compiling import compile_kernels
 
     compile_kernels()
+    if speculation:
+        compile_kernels(drafting=True)

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool
 
 from sim.config.base import Count, Milliseconds, Ratio, Section, count_or, only
+from sim.config.speculation import Speculation
 from sim.config.timing import EstimationMode, Timing
+from sim.result import MOST_DRAFTS
 
 DEFAULT_BLOCKS = 16384
 DEFAULT_BLOCK_SIZE = 64
@@ -18,8 +20,8 @@ PREFILL_MAX_SEQUENCES = 1  # of workers that only prefill
 
 NO_MODE = "use aggregated, or disaggregated for prefill and decode in pools of their own"
 NO_BACKEND = "this backend is not available yet; use backend: vllm or trtllm"
-NO_POLICY = "only guaranteed_no_evict is modelled; requests are never thrown out"
-NO_DRAFTS = "speculative decoding is not available yet; remove it"
+NO_POLICY = "only guaranteed_no_evict and max_utilization are modelled"
+NO_DECODER = "drafting decoders are not replayed; give speculation or nextn"
 NO_TIERS = "KV tiers below the GPU pool are not available yet; remove it"
 NO_FALLBACK = "an estimator that cannot answer says so, and no other one answers in its place; use deny, or remove it"
 SILICON_ONLY = "prices come from measured operators alone; use SILICON, or remove it"
@@ -50,7 +52,9 @@ class Scheduler(Section):
     watermark: Annotated[float, Field(ge=0, lt=1)] = 0.0
     reserve_full_isl: StrictBool | None = None  # None: on, as in vLLM
     boundary_arrivals: Literal["before", "after"] | None = None
-    capacity_policy: Annotated[Any, only(None, "guaranteed_no_evict", because=NO_POLICY)] = None  # TensorRT-LLM's
+    capacity_policy: Annotated[  # TensorRT-LLM's
+        Any, only(None, "guaranteed_no_evict", "max_utilization", because=NO_POLICY)
+    ] = None
     prefill_decode_interval: Annotated[
         Any, only(None, 0, because="this is SGLang's field; for vLLM use prefill_schedule_interval")
     ] = None
@@ -157,10 +161,10 @@ class Engine(Section):
     database_mode: Annotated[Any, only(None, "SILICON", because=SILICON_ONLY)] = None
     enable_shared_layer: StrictBool | None = None
     strict_provenance: StrictBool | None = None
-    nextn: Annotated[Any, only(None, 0, because=NO_DRAFTS)] = None
-    nextn_accepted: Annotated[Any, only(None, 0, 0.0, because=NO_DRAFTS)] = None
-    speculation: Annotated[Any, only(None, because=NO_DRAFTS)] = None
-    decoder_replay: Annotated[Any, only(None, False, because=NO_DRAFTS)] = None
+    nextn: Annotated[int, Field(ge=0, le=MOST_DRAFTS)] | None = None  # MTP heads
+    nextn_accepted: Annotated[float, Field(ge=0)] | None = None  # of their drafts, on average
+    speculation: Speculation | None = None
+    decoder_replay: Annotated[Any, only(None, False, because=NO_DECODER)] = None
     kv_transfer: KvTransfer | None = None
     afd: Annotated[Any, only(None, because="attention/FFN separation is not modelled; remove it")] = None
     tokenization: Annotated[Any, only(None, because="tokenizer time is not modelled; remove it")] = None

@@ -153,6 +153,9 @@ def _pools(raw: Raw) -> Iterator[Fault]:
         field = f"engine.workers.{role}.scheduler.async_scheduling"
         if raw.get(field) is True:
             yield Fault(field, True, "separate pools choose synchronously; use false, or remove it")
+        field = f"engine.workers.{role}.scheduler.capacity_policy"
+        if raw.get(field) == "max_utilization":
+            yield Fault(field, "max_utilization", "is not available with separate pools; use guaranteed_no_evict")
     for name in ("speculation", "nextn"):
         if raw.get(f"engine.{name}") not in (ABSENT, None, 0):
             yield Fault(
@@ -176,6 +179,7 @@ def _of_worker(raw: Raw) -> Iterator[Fault]:
     elif profile == "parity":
         yield from _options_of_vllm(raw)
         yield from _not_in_vllm(raw)
+    yield from _speculation(raw, trtllm)
 
 
 def _context(raw: Raw) -> Iterator[Fault]:
@@ -266,7 +270,7 @@ def _not_in_trtllm(raw: Raw) -> Iterator[Fault]:
     neutral: dict[str, tuple[tuple[Any, ...], str]] = {
         "async_scheduling": ((None,), "TensorRT-LLM's own overlap is not modelled; remove it"),
         "prefill_schedule_interval": ((1,), "exists only with backend: vllm; remove it"),
-        "preemption_mode": ((), "guaranteed_no_evict never preempts; remove it"),
+        "preemption_mode": ((), "guaranteed_no_evict never preempts, max_utilization the latest one; remove it"),
     }
     for name, (values, remedy) in neutral.items():
         found = raw.get(f"{WORKER}.scheduler.{name}")
@@ -278,6 +282,42 @@ def _not_in_vllm(raw: Raw) -> Iterator[Fault]:
     policy = raw.get(f"{WORKER}.scheduler.capacity_policy")
     if policy not in (ABSENT, None):
         yield Fault(f"{WORKER}.scheduler.capacity_policy", policy, "exists only with backend: trtllm; remove it")
+
+
+def _speculation(raw: Raw, trtllm: bool) -> Iterator[Fault]:
+    """What drafts go together with (8.1)."""
+    nextn, accepted = raw.get("engine.nextn"), raw.get("engine.nextn_accepted")
+    heads = nextn if type(nextn) is int and nextn > 0 else 0
+    if heads and not raw.has("engine.nextn_accepted"):
+        yield Fault("engine.nextn_accepted", ABSENT, f"required with engine.nextn={heads}; add it")
+    elif not heads and raw.has("engine.nextn_accepted") and accepted != 0 and nextn in (ABSENT, None, 0):
+        yield Fault("engine.nextn_accepted", accepted, "needs engine.nextn of 1 or more; add that, or remove this")
+    elif heads and (raw.number("engine.nextn_accepted") or 0) > heads:
+        yield Fault("engine.nextn_accepted", accepted, f"cannot exceed engine.nextn={heads}")
+    if heads and raw.has("engine.speculation"):
+        yield Fault("engine.nextn", nextn, "cannot be combined with engine.speculation; keep one of them")
+    if not heads and not raw.has("engine.speculation"):
+        return
+    kind = raw.get("engine.speculation.kind") if raw.has("engine.speculation") else "mtp"
+    ratio = f"{WORKER}.speedups.decode_speedup_ratio"
+    if raw.has(ratio) and raw.number(ratio) not in (None, 1.0):
+        yield Fault(ratio, raw.get(ratio), "must be 1 with speculative decoding, whose acceptance is the speed-up")
+    timing, mode = raw.get(f"{WORKER}.timing.type"), raw.get("engine.estimation_mode")
+    if mode in ("fpm_interpolation", "fpm_regression") or raw.has(f"{WORKER}.timing.fpm_parquet_path"):
+        at, value = ("engine.estimation_mode", mode) if mode not in (ABSENT, None) else (f"{WORKER}.timing", ABSENT)
+        yield Fault(at, value, "whole-forward data holds no passes with drafts; use op_level, or drop the drafts")
+    if kind != "ngram":
+        return
+    if trtllm:
+        yield Fault("engine.speculation.kind", kind, "goes with backend: vllm; use mtp or eagle")
+    if raw.get(f"{WORKER}.scheduler.async_scheduling") is True:
+        yield Fault(
+            f"{WORKER}.scheduler.async_scheduling", True, "vLLM turns it off with ngram drafts; use false or remove it"
+        )
+    if timing == "table":
+        yield Fault(
+            f"{WORKER}.timing.type", timing, "measured without drafts; with ngram use fixed, polynomial or default"
+        )
 
 
 def _source(raw: Raw) -> Iterator[Fault]:

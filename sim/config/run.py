@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -9,10 +10,11 @@ from pydantic_core import PydanticCustomError
 
 from sim.config.base import Limit, Section, Seed, only
 from sim.config.engine import DEFAULT_BLOCKS, Engine, KvTransfer, Worker, Workers
+from sim.config.speculation import from_nextn
 from sim.config.timing import DefaultTiming
 from sim.config.traffic import Trace, Traffic
 from sim.models import max_context_tokens
-from sim.spec import EngineSpec, Timing, Transfer
+from sim.spec import EngineSpec, Speculation, Timing, Transfer
 
 # Settings of an estimator that is not asked when the timing is given.
 ESTIMATOR = ("estimation_mode", "fallback_policy", "database_mode", "enable_shared_layer", "strict_provenance")
@@ -124,10 +126,23 @@ class RunConfig(Section):
 
     @property
     def async_scheduling(self) -> bool:
-        """Whether the next pass is chosen while one runs; unset: on for vLLM, and no other backend has it."""
-        if self.engine.mode == "disaggregated":
+        """Whether the next pass is chosen while one runs; unset: on for vLLM, but for ngram drafts (6.3), and no other
+        backend has it. Separate pools have not."""
+        if self.engine.mode == "disaggregated" or self.profile == "trtllm":
             return False
-        return self.profile != "trtllm" and self.worker.scheduler.async_scheduling is not False
+        if self.speculation is not None and self.speculation.kind == "ngram":
+            return False
+        return self.worker.scheduler.async_scheduling is not False
+
+    @property
+    def speculation(self) -> Speculation | None:
+        """How drafts are made and accepted, whichever way it was written down."""
+        engine = self.engine
+        if engine.speculation is not None:
+            return engine.speculation.spec(self.seed)
+        if not engine.nextn:
+            return None
+        return from_nextn(engine.nextn, float(engine.nextn_accepted or 0), self.seed)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -194,6 +209,8 @@ class RunConfig(Section):
             watermark=float(scheduler.watermark),
             reserve_full_isl=scheduler.reserve_full_isl is not False,
             boundary_arrivals=scheduler.boundary_arrivals,
+            speculation=self.speculation,
+            capacity_policy=scheduler.capacity_policy or "guaranteed_no_evict",
             speedup_ratio=float(worker.speedups.speedup_ratio),
             decode_speedup_ratio=float(worker.speedups.decode_speedup_ratio),
             stop_ns=None if cap is None else round(cap * 1e9),
@@ -228,10 +245,13 @@ class RunConfig(Section):
             values["engine"]["workers"][role]["timing"] = worker.timing.canonical()
             scheduler = values["engine"]["workers"][role]["scheduler"]
             scheduler["async_scheduling"] = self.async_scheduling
+            if scheduler["capacity_policy"] == "guaranteed_no_evict":
+                scheduler["capacity_policy"] = None  # the default, said aloud
             scheduler["reserve_full_isl"] = worker.scheduler.reserve_full_isl is not False
         values["traffic"].pop("zero_output")
-        for name in ("context_length", *ESTIMATOR):
+        for name in ("context_length", "nextn", "nextn_accepted", *ESTIMATOR):
             values["engine"].pop(name)
+        values["engine"]["speculation"] = None if self.speculation is None else asdict(self.speculation)
         modes = [side.estimation_mode for side in self.sides]
         if any(modes):
             values["engine"]["estimation_mode"] = modes[0] if len(modes) == 1 else modes

@@ -38,6 +38,8 @@ def replay(
     """
     check(spec.prefill, workload)
     check(spec.decode, workload)
+    if any(side.speculation is not None or side.capacity_policy == "max_utilization" for side in spec.sides):
+        raise WorkloadError("separate pools know neither drafts nor max_utilization; leave them out")
     if workload.pinned_rank is not None and (workload.pinned_rank >= 0).any():
         raise WorkloadError("pinned_rank: separate pools place requests in turn; leave it out")
     load_kernels()

@@ -30,8 +30,7 @@ def admit_drafting(cfg, inp, st, dr, k, slot, budget, n, throttled, pads):
             break
         known = prompt + q[r, S.RECEIVED]
         whole = cdiv(known, cfg.bs)
-        promised = cfg.trtllm and dr.evicts == 0
-        least = cdiv(prompt + q[r, S.OUTPUT], cfg.bs) if promised else whole
+        least = cdiv(prompt + q[r, S.OUTPUT], cfg.bs) if cfg.trtllm else whole
         if not cfg.vllm and not again and least > cfg.blocks:
             reject(st, k, slot, r, EXCEEDS_POOL)
             continue
@@ -54,7 +53,7 @@ def admit_drafting(cfg, inp, st, dr, k, slot, budget, n, throttled, pads):
         taken = blocks_for(cfg, dr, cached + tokens)
         reach = max(taken, whole) if cfg.reserve_full or not cfg.vllm else taken
         spare = cfg.spare if rank[k, S.RUN_N] > 0 else 0
-        if promised:
+        if cfg.promises:
             reach = least
             spare = rank[k, S.PROMISED]
         if reach - used + spare > room:
@@ -69,7 +68,7 @@ def admit_drafting(cfg, inp, st, dr, k, slot, budget, n, throttled, pads):
         pin(inp, st, r, hit)
         d[r, D.BLOCKS] = hit
         d[r, D.HASHED] = hit
-        if cfg.trtllm:
+        if cfg.promises:
             rank[k, S.PROMISED] += least - hit
         give(cfg, st, dr, k, r, taken - hit)
         push_running(st, k, r)

@@ -20,7 +20,7 @@ def give(cfg, st, dr, k, r, count):
     """Hand `count` blocks to a running request; they must be available."""
     take(st, k, count)
     dr.d[r, D.BLOCKS] += count
-    if cfg.trtllm:
+    if cfg.promises:
         st.r[k, S.PROMISED] -= count
 
 

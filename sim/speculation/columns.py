@@ -37,6 +37,7 @@ import numpy as np
     PLAN_LENGTH,  # prompt and tokens made before that pass
     PLAN_BEFORE,  # tokens computed, as the choice of that pass believes
     PLAN_WAS,  # PLAN_LENGTH one pass earlier
+    PLAN_SLOT,  # its row of Drafting.rounds
     # ... and how far it is worked out.
     LAST_PASS,  # its calendar bucket
     NEXT_LENGTH,
@@ -44,8 +45,8 @@ import numpy as np
     NEXT_ROUND,
     NEXT_READY,
     NEXT_BLOCKS,
-) = range(ACCEPTED + 6, ACCEPTED + 16)
-D_WIDTH = ACCEPTED + 16
+) = range(ACCEPTED + 6, ACCEPTED + 17)
+D_WIDTH = ACCEPTED + 17
 
 # ------------------------------------------------------------ batches: Drafting.items, int32 (ranks, 2, cap, I_WIDTH)
 (
@@ -105,7 +106,6 @@ class Drafting(NamedTuple):
     cut: int  # blocks that a prefix hit gives up
     batch: int  # most running requests with drafts
     trigger: int  # of 2**53: how often the drafter proposes anything
-    evicts: int  # capacity policy max_utilization
     longest: int  # max_model_len, or beyond any length
     burst_rows: int  # rows of `bursts` that one worker may write between two looks at the log
     thresholds: np.ndarray  # int64 (K,), of 2**53
@@ -117,6 +117,8 @@ class Drafting(NamedTuple):
     items: np.ndarray
     n_items: np.ndarray  # int64 (ranks, 2)
     ring: np.ndarray
+    rounds: np.ndarray  # uint8 (ranks, seqs, passes): of a planned request and pass, drafts << 4 | accepted
+    slots: np.ndarray  # int32 (ranks, seqs): rows of `rounds`, those in use first
     sums: np.ndarray  # int64 (ranks, 2, W_WIDTH): the ring's row of a batch
     ranks: np.ndarray
     counts: np.ndarray

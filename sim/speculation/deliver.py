@@ -33,7 +33,7 @@ def deliver_drafting(cfg, inp, st, dr, k, slot, now, group_pass):
     hits, made = sums[D.W_MADE] >> D.UPPER, sums[D.W_MADE] & D.LOWER_BITS
     surplus = sums[D.W_BLOCKS] >> D.UPPER
     st.r[k, S.FREE] += surplus
-    if cfg.trtllm:
+    if cfg.promises:
         st.r[k, S.PROMISED] += surplus
     completed = _end_plans(cfg, inp, st, dr, k, number, now)
     for i in range(dr.n_items[k, slot]):
@@ -133,7 +133,7 @@ def _give_back(cfg, inp, st, dr, k, r):
         surplus = d[r, D.BLOCKS] - cdiv(known, cfg.bs)
         st.r[k, S.FREE] += surplus
         d[r, D.BLOCKS] -= surplus
-        if cfg.trtllm:
+        if cfg.promises:
             st.r[k, S.PROMISED] += surplus
     if not dr.native or cfg.depth == 2:
         # Synchronous vLLM hashes when it schedules, and only then.
@@ -146,7 +146,7 @@ def _complete(cfg, inp, st, dr, k, r, running, now):
     close_span(st, dr, r)
     if running:
         drop_running(st, k, r)
-        if cfg.trtllm:
+        if cfg.promises:
             st.r[k, S.PROMISED] -= cdiv(q[r, S.PROMPT] + q[r, S.OUTPUT], cfg.bs) - d[r, D.BLOCKS]
         release(inp, st, r, d[r, D.BLOCKS], d[r, D.HASHED], True)
     else:

@@ -9,8 +9,11 @@ served one by one all along.
 
 from __future__ import annotations
 
+import numpy as np
+
 import sim.speculation.columns as D
 import sim.state as S
+from sim.items import cdiv
 from sim.jit import inlined, kernel
 from sim.queues import link_in_order, unlink
 from sim.result import KIND_RUNNING
@@ -34,39 +37,29 @@ def _more(bs, blocks, tokens):
 
 
 @inlined
-def _step(cfg, dr, r, end, length, before, round_no, ready, blocks):
-    """One pass of a planned request that has `length` tokens before it, and `end` at most.
+def _effects(cfg, dr, end, length, before, drafts, hits, blocks):
+    """One pass of a request that has `length` tokens before it, and `end` at most.
 
-    Returns (drafts, accepted, tokens made, blocks taken, blocks given back; then as the next pass finds them: before,
-    round, ready, blocks).
+    Returns (tokens made, blocks taken, blocks given back, blocks held, tokens computed before the next pass).
     """
-    if dr.native:
-        drafts = ready
-    else:
-        drafts = dr.drafts
-        if not triggers(dr, r, round_no):
-            drafts = 0
-            round_no += 1
-    hits = 0
-    if drafts > 0:
-        hits = accepted(dr, r, round_no, drafts)
-        round_no += 1
     made = min(1 + hits, end - length)
     if dr.native:
-        taken = _more(cfg.bs, blocks, before + 1 + drafts + dr.lookahead) - blocks
-        back = 0
-        blocks += taken
-        ready = dr.drafts
-        if not triggers(dr, r, round_no):
-            ready = 0
-            round_no += 1
+        held = _more(cfg.bs, blocks, before + 1 + drafts + dr.lookahead)
+        taken, back = held - blocks, 0
     else:
-        kept = _more(cfg.bs, blocks, length + made)
-        most = _more(cfg.bs, kept, min(length + 1 + drafts, end))
-        taken, back = most - blocks, most - kept
-        blocks = kept
+        held = _more(cfg.bs, blocks, length + made)
+        most = _more(cfg.bs, held, min(length + 1 + drafts, end))
+        taken, back = most - blocks, most - held
     before = length + drafts if cfg.depth == 2 else length + made - 1
-    return drafts, hits, made, taken, back, before, round_no, ready, blocks
+    return made, taken, back, held, before
+
+
+@inlined
+def _proposed(dr, r, round_no):
+    """Drafts that are proposed next, and the round in which they are verified."""
+    if triggers(dr, r, round_no):
+        return dr.drafts, round_no
+    return 0, round_no + 1
 
 
 @inlined
@@ -113,25 +106,39 @@ def plan(cfg, st, dr, k, r, pass_no, length, before):
     d[r, D.NEXT_ROUND] = d[r, D.ROUND]
     d[r, D.NEXT_READY] = d[r, D.READY]
     d[r, D.NEXT_BLOCKS] = d[r, D.BLOCKS]
+    d[r, D.PLAN_SLOT] = dr.slots[k, dr.ranks[k, D.N_PLANNED]]
     st.q[r, S.STATE] = S.DECODE
     dr.ranks[k, D.N_PLANNED] += 1
     plan_on(cfg, st, dr, k, r, pass_no)
+
+
+@inlined
+def _unplan(st, dr, k, r):
+    st.q[r, S.STATE] = S.PREFILL
+    dr.ranks[k, D.N_PLANNED] -= 1
+    dr.slots[k, dr.ranks[k, D.N_PLANNED]] = dr.d[r, D.PLAN_SLOT]
 
 
 @kernel
 def plan_on(cfg, st, dr, k, r, pass_no):
     """Work the plan of r out from pass `pass_no` on, as far as the ring reaches."""
     q, d, ring, mask = st.q, dr.d, dr.ring[k], dr.ring.shape[1] - 1
-    end, last = q[r, S.PROMPT] + q[r, S.OUTPUT], pass_no + mask - 2
+    end, last, rounds = q[r, S.PROMPT] + q[r, S.OUTPUT], pass_no + mask - 2, dr.rounds[k, d[r, D.PLAN_SLOT]]
     length, before, round_no = d[r, D.NEXT_LENGTH], d[r, D.NEXT_BEFORE], d[r, D.NEXT_ROUND]
-    ready, blocks = d[r, D.NEXT_READY], d[r, D.NEXT_BLOCKS]
+    drafts, blocks, at = d[r, D.NEXT_READY], d[r, D.NEXT_BLOCKS], length
     while True:
-        was, at = before, length
-        drafts, hits, made, taken, back, before, round_no, ready, blocks = _step(
-            cfg, dr, r, end, length, before, round_no, ready, blocks
-        )
+        was, at, hits = before, length, 0
+        if not dr.native:
+            drafts, round_no = _proposed(dr, r, round_no)
+        if drafts > 0:
+            hits = accepted(dr, r, round_no, drafts)
+            round_no += 1
+        rounds[pass_no & mask] = hits | drafts << 4
+        made, taken, back, blocks, before = _effects(cfg, dr, end, length, before, drafts, hits, blocks)
         _add(ring[pass_no & mask], 1, was, drafts, hits, made, taken, back)
         length += made
+        if dr.native:
+            drafts, round_no = _proposed(dr, r, round_no)
         if length >= end or pass_no == last:
             break
         pass_no += 1
@@ -143,7 +150,7 @@ def plan_on(cfg, st, dr, k, r, pass_no):
     d[r, D.NEXT_LENGTH] = length
     d[r, D.NEXT_BEFORE] = before
     d[r, D.NEXT_ROUND] = round_no
-    d[r, D.NEXT_READY] = ready
+    d[r, D.NEXT_READY] = drafts
     d[r, D.NEXT_BLOCKS] = blocks
     link_in_order(q, st.calendar[k, pass_no & cfg.mask], r, S.CPREV, S.CNEXT)
 
@@ -151,28 +158,46 @@ def plan_on(cfg, st, dr, k, r, pass_no):
 @kernel
 def happened(cfg, st, dr, k, r, upto):
     """The passes of r's plan before pass `upto` are over: its tokens are made, and written down."""
-    q, d = st.q, dr.d
-    pass_no, end = d[r, D.PLAN_PASS], q[r, S.PROMPT] + q[r, S.OUTPUT]
-    length, before, round_no = d[r, D.PLAN_LENGTH], d[r, D.PLAN_BEFORE], d[r, D.ROUND]
-    ready, blocks = d[r, D.READY], d[r, D.BLOCKS]
-    while pass_no < upto and length < end:
-        drafts, hits, made, _, _, before, round_no, ready, blocks = _step(
-            cfg, dr, r, end, length, before, round_no, ready, blocks
-        )
+    q, d, mask = st.q, dr.d, dr.ring.shape[1] - 1
+    low, high = d[r, D.PLAN_PASS], min(upto, d[r, D.LAST_PASS] + 1)
+    if low >= high:
+        return
+    rounds, end = dr.rounds[k, d[r, D.PLAN_SLOT]], q[r, S.PROMPT] + q[r, S.OUTPUT]
+    length, before, was, computed, verified = d[r, D.PLAN_LENGTH], d[r, D.PLAN_BEFORE], 0, 0, 0
+    for pass_no in range(low, high):
+        packed = np.int64(rounds[pass_no & mask])
+        hits, drafts = packed & 15, packed >> 4
+        made = min(1 + hits, end - length)
         extend_span(st, dr, r, made, drafts if dr.native else 0)
-        if drafts > 0:
-            d[r, D.ACCEPTED + hits] += 1
-            d[r, D.DRAFTS] += drafts
-        d[r, D.PLAN_WAS] = length
-        q[r, S.RECEIVED] += made
+        d[r, D.ACCEPTED + hits] += drafts > 0
+        verified += drafts
+        was = length
         length += made
-        pass_no += 1
-    d[r, D.PLAN_PASS] = pass_no
+        computed = max(computed, before + 1 + drafts)
+        before = was + drafts if cfg.depth == 2 else length - 1
+    d[r, D.DRAFTS] += verified
+    q[r, S.RECEIVED] += length - d[r, D.PLAN_LENGTH]
+    _pass_rounds(dr, k, r, low, high)
+    held = cdiv(computed + dr.lookahead if dr.native else length, cfg.bs)
+    d[r, D.BLOCKS] = max(d[r, D.BLOCKS], held)
+    d[r, D.PLAN_PASS] = high
     d[r, D.PLAN_LENGTH] = length
     d[r, D.PLAN_BEFORE] = before
-    d[r, D.ROUND] = round_no
-    d[r, D.READY] = ready
-    d[r, D.BLOCKS] = blocks
+    d[r, D.PLAN_WAS] = was
+
+
+@inlined
+def _pass_rounds(dr, k, r, low, high):
+    """Move READY and ROUND of r from pass `low` of its plan to pass `high`. Every pass spends a round: verified, or
+    without a trigger; that of READY, if it is nothing, is spent already."""
+    d = dr.d
+    d[r, D.ROUND] += high - low - (dr.native == 1 and d[r, D.READY] == 0)
+    if dr.native:
+        if high > d[r, D.LAST_PASS]:
+            d[r, D.ROUND], d[r, D.READY] = d[r, D.NEXT_ROUND], d[r, D.NEXT_READY]
+        else:
+            d[r, D.READY] = dr.rounds[k, d[r, D.PLAN_SLOT], high & (dr.ring.shape[1] - 1)] >> 4
+            d[r, D.ROUND] += d[r, D.READY] == 0
 
 
 @kernel
@@ -186,7 +211,6 @@ def take_back_plans(cfg, st, dr, k, slot):
         if is_planned(st, r):
             n += _take_back(cfg, st, dr, k, r, other, n, in_flight)
         r = q[r, S.QNEXT]
-    dr.ranks[k, D.N_PLANNED] = 0
 
 
 @kernel
@@ -215,40 +239,34 @@ def make_places(dr, k, slot, n, first):
 def _take_back(cfg, st, dr, k, r, slot, place, in_flight):
     """Take the plan of r out of the ring. Returns 1 if it fills `place` of the batch in flight."""
     q, d, number = st.q, dr.d, st.r[k, S.NEXT_PASS]
-    ring, mask = dr.ring[k], dr.ring.shape[1] - 1
-    end, last = q[r, S.PROMPT] + q[r, S.OUTPUT], d[r, D.LAST_PASS]
+    ring, mask, rounds = dr.ring[k], dr.ring.shape[1] - 1, dr.rounds[k, d[r, D.PLAN_SLOT]]
+    end, last, filled = q[r, S.PROMPT] + q[r, S.OUTPUT], d[r, D.LAST_PASS], 0
     unlink(q, st.calendar[k, last & cfg.mask], 0, 1, r, S.CPREV, S.CNEXT)
-    q[r, S.STATE] = S.PREFILL
-    fresh = d[r, D.PLAN_PASS] == number
-    if not fresh:
+    if d[r, D.PLAN_PASS] < number:  # otherwise nothing has come of the plan yet
         happened(cfg, st, dr, k, r, number - in_flight)
-    length, before, round_no = d[r, D.PLAN_LENGTH], d[r, D.PLAN_BEFORE], d[r, D.ROUND]
-    ready, blocks, pass_no, filled = d[r, D.READY], d[r, D.BLOCKS], d[r, D.PLAN_PASS], 0
-    if not fresh:
         _hashed(cfg, dr, r)
-        q[r, S.COMPUTED] = before
+        q[r, S.COMPUTED] = d[r, D.PLAN_BEFORE]
         d[r, D.OWED] = 0
-    while pass_no <= last:
-        was, at = before, length
-        drafts, hits, made, taken, back, before, round_no, ready, blocks = _step(
-            cfg, dr, r, end, length, before, round_no, ready, blocks
-        )
+    length, before, blocks, at = d[r, D.PLAN_LENGTH], d[r, D.PLAN_BEFORE], d[r, D.BLOCKS], 0
+    for pass_no in range(d[r, D.PLAN_PASS], last + 1):
+        packed = np.int64(rounds[pass_no & mask])
+        hits, drafts, was, at = packed & 15, packed >> 4, before, length
+        made, taken, back, blocks, before = _effects(cfg, dr, end, length, before, drafts, hits, blocks)
         if pass_no < number:
             _add(dr.sums[k, slot], -1, was, drafts, hits, made, taken, back)
             _fill(dr, k, slot, place, r, was, drafts, hits)
             q[r, S.COMPUTED] = at + drafts  # what its pass before refused has gone back
             d[r, D.OWED] = 1 + drafts
-            d[r, D.ROUND] = round_no
-            d[r, D.READY] = ready
             d[r, D.BLOCKS] = blocks
+            _pass_rounds(dr, k, r, pass_no, pass_no + 1)
             filled = 1
         else:
             _add(ring[pass_no & mask], -1, was, drafts, hits, made, taken, back)
         length += made
-        pass_no += 1
     if length >= end and runs_over(cfg, at, end):
         more = _more(cfg.bs, blocks, before + 1 + dr.drafts + dr.lookahead)
-        _add_surplus(ring[pass_no & mask], -1, before, more - blocks)
+        _add_surplus(ring[(last + 1) & mask], -1, before, more - blocks)
+    _unplan(st, dr, k, r)
     return filled
 
 
@@ -264,11 +282,10 @@ def _hashed(cfg, dr, r):
 @kernel
 def plan_ends(cfg, st, dr, k, r):
     """The last pass of a plan is over. Returns tokens computed before the next one, or -1 if it has no part in that."""
-    q, d = st.q, dr.d
+    d = dr.d
     happened(cfg, st, dr, k, r, d[r, D.LAST_PASS] + 1)
     _hashed(cfg, dr, r)
-    q[r, S.STATE] = S.PREFILL
-    dr.ranks[k, D.N_PLANNED] -= 1
+    _unplan(st, dr, k, r)
     if not runs_over(cfg, d[r, D.PLAN_WAS], d[r, D.PLAN_LENGTH]):
         return -1
     d[r, D.BLOCKS] = d[r, D.NEXT_BLOCKS]

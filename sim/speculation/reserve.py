@@ -28,7 +28,7 @@ def reserve(cfg, inp, st, dr, k, slot, now, n, drafting):
     _propose(cfg, st, dr, k, slot, 0, n, drafting)
     if planned + _wanted(cfg, st, dr, k, slot, n) <= available(st, k):
         take(st, k, planned)
-        if cfg.trtllm:
+        if cfg.promises:
             st.r[k, S.PROMISED] -= planned
     else:
         if dr.ranks[k, D.N_PLANNED] > 0:

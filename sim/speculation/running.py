@@ -50,12 +50,11 @@ def run_drafting(cfg, inp, st, dr, k, slot, now, throttled, drafting, r, budget)
         before, owed, prompt = q[r, S.COMPUTED], d[r, D.OWED], q[r, S.PROMPT]
         if not drafting:
             d[r, D.READY] = 0
-        if budget <= 0 or blocked:
+        # Without chunks a prompt that exceeds the budget stops those behind it as well.
+        blocked = blocked or budget <= 0 or (not cfg.vllm and not cfg.chunked and prompt - before > budget)
+        if blocked:
             d[r, D.STRETCH] += 1
             r = q[r, S.QNEXT]
-            continue
-        if not cfg.vllm and not cfg.chunked and prompt - before > budget:
-            blocked = True  # nobody behind it is served
             continue
         # Without drafts a token in flight is certain to come; with them, at least one is (B4).
         ends = owed > 0 and before + 2 - owed >= prompt + q[r, S.OUTPUT]
@@ -94,8 +93,6 @@ def run_drafting(cfg, inp, st, dr, k, slot, now, throttled, drafting, r, budget)
         # The reference simulator does not step back when a first-in victim ahead leaves the list (4.4, quirk).
         while skipped > 0 and r >= 0:
             d[r, D.STRETCH] += 1
-            if not drafting:
-                d[r, D.READY] = 0
             r = q[r, S.QNEXT]
             skipped -= 1
     return budget, n, continued

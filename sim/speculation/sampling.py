@@ -32,8 +32,8 @@ def accepted(dr, r, round_no, drafts):
         at, end = dr.script_at[r], dr.script_at[r + 1]
         return min(dr.script[at + round_no % (end - at)], drafts)
     u = _draw(dr.keys[r], round_no)
-    while found < drafts and u < dr.thresholds[found]:
-        found += 1
+    for j in range(drafts):  # thresholds fall, so those above the draw come first
+        found += u < dr.thresholds[j]
     return found
 
 

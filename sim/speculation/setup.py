@@ -43,7 +43,6 @@ def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int, longest: 
         cut=int(spec.gives_up_a_block),
         batch=_NO_LIMIT if speculation.max_batch is None else speculation.max_batch,
         trigger=trigger,
-        evicts=int(spec.capacity_policy == "max_utilization"),
         longest=spec.max_model_len if spec.native_drafts and spec.max_model_len is not None else _NO_LIMIT,
         burst_rows=burst_rows,
         thresholds=np.array(speculation.thresholds, np.int64),
@@ -55,10 +54,12 @@ def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int, longest: 
         items=np.zeros((spec.ranks, 2, 2 * seqs + 8, D.I_WIDTH), np.int32),
         n_items=np.zeros((spec.ranks, 2), np.int64),
         ring=np.zeros((spec.ranks, ring_rows, D.W_WIDTH), np.int64),
+        rounds=np.zeros((spec.ranks, seqs, ring_rows), np.uint8),
+        slots=np.tile(np.arange(seqs, dtype=np.int32), (spec.ranks, 1)),
         sums=np.zeros((spec.ranks, 2, D.W_WIDTH), np.int64),
         ranks=np.zeros((spec.ranks, D.K_WIDTH), np.int64),
         counts=np.zeros(1, np.int64),
-        bursts=np.empty((len(logged("bursts", drafting=True)), rows + burst_rows), np.int64),
+        bursts=np.empty((len(logged("bursts", drafting=True)), rows // 4 + burst_rows), np.int64),
     )
 
 

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from assets import views
+from assets.checks import check_run
+from assets.golden import rebuild
 from assets.views import load_views, open_store
 from perf_db.store import Identity
 from perf_db.views import ViewError, in_order, parse_view
@@ -18,7 +20,7 @@ from sim.inputs import Workload
 from sim.metrics import Sla, compute, is_good
 from sim.reference import replay
 from sim.result import TABLES, MemorySink
-from sim.spec import EngineSpec, FixedTiming
+from sim.spec import EngineSpec, FixedTiming, Speculation
 from tests.perf_db.hand_made import A, B, C, hand_made, run_facts, write_run
 
 REPLAY = "0123456789abcdef0123456789abcdef"
@@ -138,6 +140,50 @@ def test_views_and_metrics_agree_to_the_last_bit(tmp_path):
             "EXCEPT SELECT pass_no, dp_rank, sum(n_tokens) FROM pass_requests GROUP BY ALL)"
         ).fetchone()
         assert same
+
+
+@pytest.mark.parametrize("profile", ["vllm", "parity"])
+@pytest.mark.parametrize("two_in_flight", [False, True])
+def test_views_of_a_replay_that_drafts(tmp_path, profile, two_in_flight):
+    """Bursts, preemptions and two ranks: views against what the tables are rebuilt to, and against the metrics."""
+    rng = np.random.default_rng(1)
+    n = 40
+    workload = Workload(
+        arrival_ns=np.sort(rng.integers(0, 500_000_000, n)),
+        prompt_tokens=rng.integers(1, 200, n),
+        output_tokens=rng.integers(1, 90, n),
+    )
+    spec = EngineSpec(
+        profile=profile, timing=FixedTiming(10, 5), blocks=40, block_tokens=16, max_num_seqs=8, max_batched_tokens=256,
+        dp=2, async_scheduling=two_in_flight, speculation=Speculation("mtp", 3, (0.8, 0.6, 0.4)),
+    )  # fmt: skip
+    kept = MemorySink()
+    outcome = replay(spec, workload, kept)
+    tables = {name: kept.table(name) for name in TABLES}
+    store = open_store(tmp_path)
+    with store.begin("r1", identity=Identity(np.arange(n))) as writer:
+        for name in TABLES:
+            writer.rows(name, tables[name])
+        metrics = compute(tables["requests"], outcome, None, spec, acceptance=tables["acceptance"])
+        writer.metrics(metrics.rows())
+        writer.commit(run_facts())
+    with store.connect() as con:
+        assert con.execute("SELECT count(*) FROM pressure").fetchone() > (0,)
+        times = con.execute(
+            "SELECT request_id, list(token_ns ORDER BY token_no) FROM token_times GROUP BY 1"
+        ).fetchall()
+        assert dict(times) == {r: t for r, t in enumerate(rebuild.token_times(tables)) if t}
+        for dp_rank in (0, 1):
+            columns = "pass_no, request_id, n_tokens, n_drafts, computed_before"
+            query = f"SELECT {columns} FROM pass_requests WHERE dp_rank = {dp_rank}"
+            wanted = rebuild.passes(tables, 0, dp_rank, in_flight=1 + (two_in_flight and profile == "vllm"))
+            assert sorted(con.execute(query).fetchall()) == sorted(
+                (p.row["pass_no"], s.request, s.tokens, s.drafts, s.computed_before) for p in wanted for s in p.requests
+            )
+        assert all(verdict.passed for verdict in check_run(con, "r1"))
+        found = con.execute("SELECT n, mean_ms, p50_ms, p90_ms, p99_ms, max_ms FROM itl_summary").fetchone()
+        itl = metrics.run.latencies["itl"]
+        assert found == (itl.n, *(itl.stats()[s] for s in ("mean", "median", "p90", "p99", "max")))
 
 
 def test_kv_usage(con):

@@ -1,10 +1,15 @@
-"""Section 9: TensorRT-LLM's guaranteed_no_evict. Whoever is admitted can run to its end, and nobody is thrown out."""
+"""Section 9: TensorRT-LLM's guaranteed_no_evict, where whoever is admitted can run to its end and nobody is thrown out;
+and its max_utilization, worked out by hand from its documentation, for there is no recorded engine."""
+
+import random
 
 import pytest
 
+from sim.spec import Speculation
 from tests.rules.world import Ask, fixed, prompt, replay
 
 TRTLLM = {"profile": "trtllm"}
+FULL = {**TRTLLM, "capacity_policy": "max_utilization"}
 
 
 def test_9_a_two_requests_that_vllm_runs_together_run_one_after_the_other(engine):
@@ -82,3 +87,80 @@ def test_5_5_a_full_hit_stays_full_and_its_first_token_costs_a_decode(engine, pr
     got = replay(engine, asks, profile=profile, timing=fixed(10, 3))
     assert got.reused("B") == [cached]
     assert got.tokens_at("B") == [20 + cost]
+
+
+def test_max_utilization_admits_what_fits_now(engine):
+    """9-A again: 6 blocks, A and B of 4 blocks to their end. Both are let in, and one of them has to come again."""
+    asks = {"A": Ask(8, 8), "B": Ask(8, 8)}
+    got = replay(engine, asks, blocks=6, prefix_caching=False, **FULL)
+    assert [got.admitted(n) for n in "AB"] == [0, 0]
+    assert [got.row(n)["n_preemptions"] for n in "AB"] == [0, 1]
+
+
+def test_max_utilization_throws_the_latest_request_out_and_resumes_it(engine):
+    """
+    Passes of 1 ms, 6 blocks of 4. Pass 0 computes both prompts, 2 blocks each; pass 1 takes the third block each. In
+    pass 5 A wants a fourth (13 tokens known) and none is free: B goes, with 5 tokens made. A ends at 8; B is back
+    in pass 8, computes its 13 tokens and makes the last three at 9, 10 and 11.
+    """
+    asks = {"A": Ask(8, 8), "B": Ask(8, 8)}
+    got = replay(engine, asks, blocks=6, max_batched_tokens=16, prefix_caching=False, **FULL)
+    assert got.preempted()[5] == ["B"]
+    assert got.tokens_at("A") == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert got.tokens_at("B") == [1, 2, 3, 4, 5, 9, 10, 11]
+    assert got.scheduled()[8] == {"B": 13}
+    assert got.status("B") == "completed"
+
+
+def test_max_utilization_finds_what_is_left_of_its_blocks_again(engine):
+    """The same with prefix caching: B leaves three full blocks, A takes the last of them, B computes 5 tokens anew."""
+    got = replay(engine, {"A": Ask(8, 8), "B": Ask(8, 8)}, blocks=6, max_batched_tokens=16, **FULL)
+    assert got.reused("B") == [0, 8]
+    assert got.scheduled()[8] == {"B": 5}
+    assert got.tokens_at("B")[-3:] == [9, 10, 11]
+
+
+def test_max_utilization_puts_who_was_thrown_out_in_front(engine):
+    """C arrives at 6, after B was thrown out at 5 and before there is room: B comes first, C behind it."""
+    asks = {"A": Ask(8, 8), "B": Ask(8, 8), "C": Ask(12, 1, at=6)}
+    got = replay(engine, asks, blocks=6, max_batched_tokens=16, prefix_caching=False, **FULL)
+    assert got.tokens_at("B")[-3:] == [9, 10, 11]
+    assert got.admitted("C") == 11
+
+
+def test_max_utilization_admits_nobody_in_a_pass_that_throws_out(engine):
+    """D (2 in) would fit beside A at 5, when B has just left six blocks to the two of them; it comes one pass later."""
+    asks = {"A": Ask(8, 8), "B": Ask(8, 8), "D": Ask(2, 1, at=5)}
+    got = replay(engine, asks, blocks=6, max_batched_tokens=16, prefix_caching=False, **FULL)
+    assert got.preempted()[5] == ["B"]
+    assert got.admitted("D") > 5
+
+
+def test_max_utilization_still_cuts_outputs_and_refuses_what_a_pool_never_holds(engine):
+    """A request that has the pool for itself always ends: output is cut to it, a prompt that fills it is refused."""
+    got = replay(engine, {"A": Ask(4, 40), "P": Ask(16, 1)}, blocks=4, **FULL)
+    assert (got.row("A")["output_tokens"], got.status("A")) == (12, "completed")
+    assert got.status("P") == "rejected exceeds_kv_pool"
+
+
+def test_max_utilization_with_bursts(engine):
+    """8-A with TensorRT-LLM: in pass 1 both want a block for their bursts, and the latest goes."""
+    speculation = Speculation("mtp", 2, (1.0, 1.0))
+    got = replay(
+        engine, {"A": Ask(4, 8), "B": Ask(4, 8)}, blocks=4, max_batched_tokens=8, speculation=speculation, **FULL
+    )
+    assert got.preempted()[:2] == [[], ["B"]]
+    assert (got.column("n_decode")[1], got.column("decode_kv_tokens")[1]) == (1, 7)
+    assert [got.status(n) for n in "AB"] == ["completed", "completed"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_ever_thrown_out_without_it(engine, seed):
+    """guaranteed_no_evict holds in worlds where max_utilization would throw out, drafts or none."""
+    rng = random.Random(seed)
+    times = sorted(rng.randint(0, 9) for _ in range(12))
+    asks = {f"r{i}": Ask(rng.randint(1, 20), rng.randint(1, 20), at=at) for i, at in enumerate(times)}
+    speculation = rng.choice([None, Speculation("mtp", 3, (0.9, 0.5, 0.3), seed)])
+    spec = {"blocks": 12, "max_batched_tokens": 24, "speculation": speculation}
+    assert sum(replay(engine, asks, **spec, **TRTLLM).column("n_preempted")) == 0
+    assert sum(replay(engine, asks, **spec, **FULL).column("n_preempted")) > 0

@@ -127,6 +127,9 @@ SHOWN: dict[str, Callable[[World, Answer], bool]] = {
     "drafts with two batches in flight": lambda world, answer: (
         world.spec.native_drafts and world.spec.async_scheduling and bool(answer.tables["passes"]["n_drafts"].any())
     ),
+    "thrown out [trtllm, max_utilization]": lambda world, answer: (
+        world.spec.profile == "trtllm" and len(answer.tables["pressure"]["request"]) > 0
+    ),
     "drafts of TensorRT-LLM": lambda world, answer: (
         world.spec.profile == "trtllm" and bool(answer.tables["passes"]["n_drafts"].any())
     ),

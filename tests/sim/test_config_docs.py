@@ -11,6 +11,7 @@ import yaml
 from sim.config import RunConfig, load_run_config
 from sim.config.base import Section
 from sim.config.engine import Engine, KvCache, Parallelism, Scheduler, Speedups, Worker
+from sim.config.speculation import Measured, Speculation
 from sim.config.traffic import Stop, Synthetic, SyntheticSession, Trace, TraceTimestamps
 
 TEXT = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
@@ -28,8 +29,6 @@ UNSAID = {
     ),
     *(
         "strict_provenance",
-        "nextn_accepted",
-        "speculation",
         "decoder_replay",
         "kv_transfer",
         "afd",
@@ -50,6 +49,8 @@ UNSAID = {
         Parallelism,
         Scheduler,
         KvCache,
+        Speculation,
+        Measured,
         Speedups,
         Stop,
         Synthetic,

@@ -87,9 +87,7 @@ def test_a_file_that_asks_for_nothing_we_lack_runs_unchanged() -> None:
         ),
         ("engine.kv_transfer={bandwidth_gb_per_second: 400}", "engine.kv_transfer", "remove it"),
         ("engine.backend=sglang", "engine.backend", "use backend: vllm"),
-        ("engine.nextn=2", "engine.nextn", "speculative decoding is not available yet"),
-        ("engine.nextn_accepted=1.5", "engine.nextn_accepted", "speculative decoding is not available yet"),
-        ("engine.speculation={kind: ngram}", "engine.speculation", "speculative decoding is not available yet"),
+        ("engine.decoder_replay=true", "engine.decoder_replay", "give speculation or nextn"),
         ("engine.database_mode=HYBRID", "engine.database_mode", "remove it"),
         ("engine.fallback_policy=allow", "engine.fallback_policy", "remove it"),
         ("engine.estimation_mode=magic", "engine.estimation_mode", "not one of the allowed values"),
@@ -168,7 +166,7 @@ REFERENCE = {
     "vllm-c256-fixed": set(),
     "pd-vllm": set(),
     "mla-dp8": set(),
-    "mtp-vllm": {"engine.nextn", "engine.nextn_accepted"},
+    "mtp-vllm": set(),
 }
 
 
@@ -198,10 +196,7 @@ def test_our_own_examples_load_without_a_word(path: Path) -> None:
     [
         ("dense-vllm", {"engine.workers.aggregated.timing={type: polynomial}"}),
         ("mla-dp8", {"engine.workers.aggregated.timing={type: polynomial}"}),
-        (
-            "mtp-vllm",
-            {"engine.workers.aggregated.timing={type: polynomial}", "engine.nextn=0", "engine.nextn_accepted=0"},
-        ),
+        ("mtp-vllm", {"engine.workers.aggregated.timing={type: polynomial}"}),
     ],
 )
 def test_following_the_remedy_helps(name: str, changes: set[str]) -> None:

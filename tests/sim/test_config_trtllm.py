@@ -1,5 +1,7 @@
 """Backend trtllm: its defaults, and vLLM's options refused by name."""
 
+from dataclasses import replace
+
 import pytest
 
 from sim.config import ConfigError, load_run_config
@@ -13,11 +15,15 @@ def test_the_backend_brings_its_profile_and_its_block_size() -> None:
     assert spec == EngineSpec(profile="trtllm", block_tokens=32, async_scheduling=False, timing=PolynomialTiming())
 
 
-def test_its_one_capacity_policy_may_be_named() -> None:
+def test_its_capacity_policies() -> None:
     named = load_run_config(
         TRTLLM, overrides=["engine.workers.aggregated.scheduler.capacity_policy=guaranteed_no_evict"]
     )
     assert named.engine_spec() == load_run_config(TRTLLM).engine_spec()
+    assert named.canonical() == load_run_config(TRTLLM).canonical()
+    other = load_run_config(TRTLLM, overrides=["engine.workers.aggregated.scheduler.capacity_policy=max_utilization"])
+    assert other.engine_spec() == replace(named.engine_spec(), capacity_policy="max_utilization")
+    assert other.canonical() != named.canonical()
 
 
 @pytest.mark.parametrize(
@@ -28,7 +34,7 @@ def test_its_one_capacity_policy_may_be_named() -> None:
         ("scheduler.prefill_schedule_interval=2", "only with backend: vllm"),
         ("scheduler.preemption_mode=lifo", "never preempts"),
         ("scheduler.watermark=0.1", "only with profile: vllm"),
-        ("scheduler.capacity_policy=max_utilization", "only guaranteed_no_evict is modelled"),
+        ("scheduler.capacity_policy=static_batch", "only guaranteed_no_evict and max_utilization are modelled"),
     ],
 )
 def test_what_it_has_no_counterpart_for_is_refused_by_name(override: str, said: str) -> None:

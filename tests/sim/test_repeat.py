@@ -15,6 +15,8 @@ import sim.engine
 import sim.reference
 import sim.settle
 import sim.setup
+import sim.speculation.plain
+import sim.speculation.setup
 from sim.errors import ReplayError
 from sim.result import TABLES, MemorySink
 from sim.tail import close_open_spans
@@ -86,8 +88,9 @@ def uncompiled() -> None:
     """Print digests, then the kernel lines that nothing reached. For a process without compilation."""
     sources = {str(file): file.read_text() for file in (ROOT / "sim").rglob("*.py")}
     files = [file for file, text in sources.items() if re.search(r"^@\w*(kernel|inlined|entry)$", text, re.M)]
-    # Short logs and little patience, for the lines that hand them over in the middle.
+    # Short logs and little patience, for the lines that hand them over in the middle; short plans, soon made again.
     sim.setup.LOG_ROWS = sim.setup.LOG_PAD = 0
+    sim.speculation.setup.RING_ROWS, sim.speculation.plain.WALK_PASSES = 8, 1
     sim.engine.PATIENCE = 50
     with Lines(files) as lines:
         print(*digests(PLAIN), sep="\n")

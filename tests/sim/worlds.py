@@ -227,7 +227,10 @@ def _woven(rng: random.Random, made: World) -> World:
 
 
 def _drafting(rng: random.Random, made: World) -> World:
-    """In every third world speculative decoding, certain and uncertain, scripted, switched off above a batch."""
+    """In every third world speculative decoding, certain and uncertain, scripted, switched off above a batch. And the
+    other capacity policy of TensorRT-LLM."""
+    if made.spec.profile == "trtllm" and rng.random() < 0.4:
+        made = World(replace(made.spec, capacity_policy="max_utilization"), made.load)
     if rng.random() >= 0.33:
         return made
     drafts, kind = rng.randint(1, 5), rng.choice(["ngram", "mtp", "mtp", "eagle"])
@@ -379,7 +382,39 @@ RARE = (
     # another order than they began to decode; one that ends in the queue, behind others; a victim left out before.
     *(world(seed) for seed in (253, 461, 1218, 1688, 2545)),
     # Drafting: a request that no burst of fits; victims that this choice had served; a copy that is not the oldest.
-    *(world(seed) for seed in (322, 342, 397, 497)),
+    *(world(seed) for seed in (322, 342, 353, 397, 497)),
+    # Drafting: many that end together; a first-in victim in front of somebody who still waits for his turn.
+    World(
+        EngineSpec(
+            profile="parity", timing=FlatTiming(1.0), max_num_seqs=8, speculation=Speculation("ngram", 1, (1.0,))
+        ),
+        Workload(np.zeros(80, np.int64), np.ones(80, np.int64), np.ones(80, np.int64)),
+    ),
+    World(
+        EngineSpec(
+            profile="parity",
+            timing=FlatTiming(0.5),
+            dp=2,
+            block_tokens=1,
+            blocks=25,
+            max_num_seqs=4,
+            max_batched_tokens=6,
+            async_scheduling=False,
+            preemption="fifo",
+            prefill_schedule_interval=4,
+            speculation=Speculation("ngram", 2, (1.0, 0.0)),
+        ),
+        Workload(
+            np.zeros(7, np.int64),
+            np.array([4, 4, 6, 1, 1, 4, 1]),
+            np.array([7, 0, 0, 0, 0, 7, 0]),
+            session=np.array([0, 5, 1, 5, 0, 0, 0]),
+            wait_offsets=np.array([0, 0, 0, 0, 0, 0, 0, 1]),
+            wait_on=np.array([0]),
+            wait_delay_ns=np.array([0]),
+            wait_on_dispatch=np.array([1], np.int8),
+        ),
+    ),
     # Too long for the clock: a thousand passes, and one.
     World(EngineSpec(timing=FlatTiming(8e9), block_tokens=4, blocks=512), _one(4, 1_000)),
     World(EngineSpec(timing=FlatTiming(6e9), speedup_ratio=0.5), _one(4, 1)),
