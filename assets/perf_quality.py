@@ -12,6 +12,7 @@ from perf_db.gpu.frames import frame_of
 from perf_db.gpu.quality import PerfVersion, examine
 from perf_db.gpu.repairs import repairs_of
 from perf_db.gpu.source import PerfRoot
+from perf_db.performance import performance_folder
 from perf_db.tables import PERF_ANOMALIES, PERF_REPAIRS, PERF_TABLES
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def examine_versions(
 
 def folder_of(store_root: Path, version: PerfVersion) -> Path:
     """Where the tables about a version are kept."""
-    return store_root.absolute() / "performance" / version.system / version.backend / version.version
+    return performance_folder(store_root.absolute()) / version.system / version.backend / version.version
 
 
 def write_tables(folder: Path, found: Examined) -> dict[str, Path]:

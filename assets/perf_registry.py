@@ -10,6 +10,7 @@ from pathlib import Path
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.quality import PerfVersion, perf_versions
 from perf_db.gpu.source import PerfRoot, open_root
+from perf_db.performance import performance_folder
 
 
 def remember_root(store_root: Path, root: PerfRoot, versions: Sequence[PerfVersion]) -> None:
@@ -50,4 +51,4 @@ def _read(store_root: Path) -> dict[str, str | None]:
 
 
 def _file(store_root: Path) -> Path:
-    return store_root.absolute() / "performance" / "roots.json"
+    return performance_folder(store_root.absolute()) / "roots.json"

@@ -41,7 +41,7 @@ def tune_snapshot(config: RunConfig, observations: Path, *, base: Path, options:
     """
     if len(config.sides) > 1:
         raise ConfigError(
-            "engine.mode='disaggregated': a snapshot belongs to one pool; tune with the workers of one role as aggregated"
+            "engine.mode='disaggregated': a snapshot belongs to one pool; tune with one role's workers as aggregated"
         )
     pricing = price_deployment(config, base=base, corrected=False)
     timing = pricing.spec.sides[0].timing

@@ -37,12 +37,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Several lines on the same axes. y starts at 0 unless `low` says otherwise."""
+    """Several lines on the same axes. y starts at 0 unless `low` says otherwise; `counted`: x counts from 1."""
 
     title: str
     lines: Sequence[Line]
     x_label: str
     low: float = 0.0
+    counted: bool = False
     height: int = PANEL_HEIGHT + 30
 
     def draw(self, y0: int) -> list[str]:
@@ -53,7 +54,7 @@ class Lines:
         top = max(max(line.y) for line in shown)
         top = top if top > self.low else self.low + 1
         first, last = min(min(line.x) for line in shown), max(max(line.x) for line in shown)
-        first = min(first, 0.0) if first < last else first - 1
+        first = (1.0 if self.counted else min(first, 0.0)) if first < last else first - 1
         floor, tall = y0 + self.height - BOTTOM - 18, self.height - TOP - BOTTOM - 18
 
         def px(x: float) -> float:
@@ -65,7 +66,12 @@ class Lines:
         for value in (v + self.low for v in ticks(top - self.low)):
             parts.append(f'<path d="M{LEFT} {py(value):.1f}H{WIDTH - RIGHT}" stroke="{GRID}"/>')
             parts.append(f'<text x="{LEFT - 6}" y="{py(value) + 4:.1f}" text-anchor="end">{value:,.6g}</text>')
-        for value in (v + first for v in ticks(last - first, 6)):
+        at_x = (
+            sorted({round(v + first) for v in ticks(last - first, 6)})
+            if self.counted
+            else [v + first for v in ticks(last - first, 6)]
+        )
+        for value in at_x:
             parts.append(f'<text x="{px(value):.1f}" y="{floor + 14}" text-anchor="middle">{value:,g}</text>')
         parts.append(f'<text x="{WIDTH - RIGHT}" y="{floor + 27}" text-anchor="end">{escape(self.x_label)}</text>')
         at = LEFT
@@ -76,12 +82,10 @@ class Lines:
             parts.append(f'<path d="M{points}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>')
             if len(line.x) == 1:
                 parts.append(f'<circle cx="{px(line.x[0]):.1f}" cy="{py(line.y[0]):.1f}" r="3" fill="{colour}"/>')
-            if i < NAMED:
+            if i < NAMED and at + 24 + round(6.2 * len(line.name)) < WIDTH - 90:
                 parts.append(f'<rect x="{at}" y="{floor + 20}" width="10" height="10" fill="{colour}"/>')
                 parts.append(f'<text x="{at + 14}" y="{floor + 29}">{escape(line.name)}</text>')
                 at += 24 + round(6.2 * len(line.name))
-                if at > WIDTH - 160:
-                    at = WIDTH  # further names would leave the picture
         return parts
 
 

@@ -5,6 +5,7 @@ The engine knows nothing of this: it gets arrays. Everything that decided them i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,10 +17,11 @@ from sim.config.engine import DerivedCapacity
 from sim.config.timing import DefaultTiming, Strict
 from sim.spec import Deployment as Deployed
 from sim.spec import EngineSpec, PoolsSpec, Timing
-from sim.timing.tables import ArrayTiming, mixed_pass
+from sim.timing.tables import ArrayTiming, MixedPass, mixed_pass
 
 if TYPE_CHECKING:
     from perf_db.gpu.deployment import Deployment
+    from perf_db.gpu.forward import ForwardTable
     from perf_db.gpu.oplevel import OpLevel
     from perf_db.gpu.source import PerfRoot
     from sim.config import RunConfig
@@ -64,7 +66,7 @@ class Pricing:
         return self.pools or (self,)
 
     @property
-    def mixed_pass(self) -> str:
+    def mixed_pass(self) -> MixedPass:
         """How a pass with prefill and decode work is priced."""
         side = self.spec.sides[-1]
         return mixed_pass(side.timing, side.profile)
@@ -233,9 +235,29 @@ def deployment_of(config: RunConfig, root: PerfRoot) -> Deployment:
         kv_cache=given.kv_cache,
         fmha=given.fmha,
         comm=given.comm or "half",
-        nextn=int(engine.nextn or 0),
+        nextn=drafts_of(config)[0],
         **experts,
     )
+
+
+def drafts_of(config: RunConfig) -> tuple[int, int]:
+    """(draft layers of the model, tokens a decoding request verifies beside its own).
+
+    Drafts that are looked up in the text (ngram) are verified as well, but no layers made them.
+    """
+    found = getattr(config, "speculation", None)
+    if found is None:
+        nextn = int(config.engine.nextn or 0)
+        return nextn, nextn
+    return (0 if found.kind == "ngram" else found.drafts), found.drafts
+
+
+def _insist_on_no_drafts(config: RunConfig, mode: str) -> None:
+    if drafts_of(config)[1]:
+        raise ConfigError(
+            f"engine.speculation: {mode} prices whole passes, of which none with drafts were measured; remove the "
+            "drafts, or use estimation_mode: op_level"
+        )
 
 
 def _op_level(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
@@ -250,6 +272,7 @@ def _op_level(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
         max_batched_tokens=scheduler.max_batched_tokens,
         max_sequences=scheduler.max_sequences,
         max_length=config.max_model_len or 1 << 20,
+        drafts=drafts_of(config)[1],
     )
     compiled = compile_deployment(
         deployment, root, limits, clean=timing.clean, factors=timing.factors, folder=cache_root() / PRICES
@@ -289,6 +312,7 @@ def _embedded(config: RunConfig, timing: DefaultTiming, absent: PerfDataError) -
         from perf_db.gpu.embedded import embedded_timing  # type: ignore[attr-defined]
     except ImportError:
         raise absent from None
+    _insist_on_no_drafts(config, "the embedded table")
     if timing.factors:
         raise ConfigError(
             "engine.workers.aggregated.timing.factors: the embedded table has no operators to change; install the "
@@ -310,20 +334,37 @@ def _embedded(config: RunConfig, timing: DefaultTiming, absent: PerfDataError) -
 def _forward(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
     from perf_db.gpu.forward import compile_forward, match, read_forward_table
 
-    assert timing.fpm_parquet_path is not None, "checked with the configuration"
-    table = read_forward_table(base / timing.fpm_parquet_path)
+    _insist_on_no_drafts(config, "fpm_interpolation")
+    if timing.fpm_parquet_path is not None:
+        table = read_forward_table(base / timing.fpm_parquet_path)
+    else:
+        assert timing.fpm_jsonl_path is not None, "checked with the configuration"
+        table = _table_of_metrics(config, timing.fpm_jsonl_path, base)
     cell = match(table, forward_identity(config), cell=timing.fpm_cell)
     header, arrays = compile_forward(table, cell)
     header["mixed_pass_extra_ms"] = float(timing.mixed_pass_extra_ms)
     provenance = {
         "estimation_mode": "fpm_interpolation",
-        "file": timing.fpm_parquet_path,
+        "file": timing.fpm_parquet_path or timing.fpm_jsonl_path,
         "sha256": table.digest,
         "cell": cell,
         "identity": table.cells[cell],
         "measurement_policy": table.sidecar["measurement_policy"],
     }
     return _Made(ArrayTiming("forward", header, arrays), "fpm_interpolation", table.cells[cell], provenance)
+
+
+def _table_of_metrics(config: RunConfig, file: str, base: Path) -> ForwardTable:
+    """The pure passes that a running engine reported, as a table of the deployment that is configured."""
+    from perf_db.gpu.forward import EXECUTION_FLAGS, EXECUTION_TEXT, EXECUTION_WHOLE, FILE_IDENTITY, table_of_rows
+    from perf_db.gpu.forward_jsonl import read_forward_jsonl, table_rows
+
+    # What a configuration does not say about itself is empty: the file is taken for this deployment's own.
+    own: dict[str, Any] = dict.fromkeys((*FILE_IDENTITY, *EXECUTION_TEXT), "")
+    own |= dict.fromkeys(EXECUTION_WHOLE, 1) | dict.fromkeys(EXECUTION_FLAGS, False) | forward_identity(config)
+    rows = table_rows(read_forward_jsonl(base / file), own, cell="metrics")
+    digest = hashlib.sha256((base / file).read_bytes()).hexdigest()
+    return table_of_rows(rows, path=file, digest=digest, measurement_policy="metrics of a running engine")
 
 
 def forward_identity(config: RunConfig) -> dict[str, Any]:
@@ -355,6 +396,7 @@ def _regression(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
     from perf_db.gpu.regression import Regression
 
     assert timing.fpm_jsonl_path is not None, "checked with the configuration"
+    _insist_on_no_drafts(config, "fpm_regression")
     path = base / timing.fpm_jsonl_path
     fitted = Regression("aggregated")
     observed = read_forward_jsonl(path)

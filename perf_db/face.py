@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pyarrow as pa
 from perf_db.commit import Commit, read_commits
 from perf_db.layout import SHARD, Layout
 from perf_db.notes import notes_digest, read_notes
+from perf_db.performance import performance_digest, performance_views
 from perf_db.schema import Column, Dtype, Table, quoted
 from perf_db.tables import NATIVE_TABLES, NOTE_TABLES, RESULT_TABLES, RUN_COLUMNS, schema_digest
 from perf_db.tables.files import FILES
@@ -31,7 +33,7 @@ FACE_FORMAT = "4"
 CURRENT, BEHIND, UNUSABLE = "current", "behind", "unusable"
 # Facts whose change leaves what the file shows right as far as it goes.
 _NOTES = {"notes_digest": ""}
-_MILD = {"views_digest": "", **_NOTES}
+_MILD = {"views_digest": "", "performance_digest": "", **_NOTES}
 # No extension may be fetched or loaded behind the user's back: a missing one must fail at once.
 CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
@@ -130,6 +132,7 @@ class Face:
                 self._insert_notes(con)
                 for table in _VIEWED:
                     self._create_view(con, table, commits)
+                con.execute(";".join(performance_views(self._layout)))
                 for view in in_order(views):
                     con.execute(view.sql)
                     con.execute(";".join(view.comments()))
@@ -177,7 +180,7 @@ class Face:
             for c in commits
             for t in c.tables
         ]
-        _append(con, RUNS, [[run.get(c.name) for run in runs] for c in RUNS.columns])
+        _append(con, RUNS, [[run.get(c.name, _unknown(c)) for run in runs] for c in RUNS.columns])
         _append(con, FILES, [list(values) for values in zip(*files, strict=True)])
         select = _select_files(METRICS, commits, self._layout)
         con.execute(f"INSERT INTO {METRICS.name} BY NAME {select}")
@@ -187,7 +190,7 @@ class Face:
             rows = read_notes(self._layout, table)
             con.execute(f"DELETE FROM {table.name}")
             if rows:
-                _append(con, table, [[row[c.name] for row in rows] for c in table.columns])
+                _append(con, table, [[row.get(c.name, _unknown(c)) for row in rows] for c in table.columns])
 
     def _create_view(self, con: duckdb.DuckDBPyConnection, table: Table, commits: Sequence[Commit]) -> None:
         con.execute(f"CREATE OR REPLACE VIEW {table.name} AS {_select_files(table, commits, self._layout)}")
@@ -201,6 +204,7 @@ class Face:
             "schema_digest": schema_digest(),
             "views_digest": hashlib.blake2b(texts.encode(), digest_size=16).hexdigest(),
             "notes_digest": notes_digest(self._layout),
+            "performance_digest": performance_digest(self._layout),
         }
 
     def _info(self, con: duckdb.DuckDBPyConnection) -> dict[str, str]:
@@ -289,6 +293,13 @@ def _append(con: duckdb.DuckDBPyConnection, table: Table, columns: list[list]) -
     casts = ", ".join(f"{c.name}::{c.dtype.value} AS {c.name}" for c in table.columns)
     con.execute(f"INSERT INTO {table.name} BY NAME SELECT {casts} FROM fresh_rows")
     con.unregister("fresh_rows")
+
+
+def _unknown(column: Column) -> Any:
+    """What stands where a release did not write the column yet: null, or nothing of it."""
+    if column.nullable:
+        return None
+    return {Dtype.TEXT: "", Dtype.BOOL: False, Dtype.INT64_LIST: []}.get(column.dtype, 0)
 
 
 def _plain(column: Column) -> pa.DataType:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from perf_db.layout import StoreError
+from perf_db.performance import performance_files
 from perf_db.schema import quoted
 from perf_db.store import Store
 
@@ -93,9 +94,10 @@ def open_safe(store: Store, *, memory: str | None = None) -> duckdb.DuckDBPyConn
     con = store.connect()
     if memory is not None:
         con.execute(f"SET memory_limit = {quoted(memory)}")
-    paths = con.execute("SELECT path FROM files WHERE path IS NOT NULL").fetchall()
+    paths = [path for (path,) in con.execute("SELECT path FROM files WHERE path IS NOT NULL").fetchall()]
+    paths += map(str, performance_files(store.root))
     # Order matters: the files must be named before the doors are shut, and the lock comes last.
-    con.execute(f"SET allowed_paths = [{', '.join(quoted(path) for (path,) in paths)}]")
+    con.execute(f"SET allowed_paths = [{', '.join(quoted(path) for path in paths)}]")
     con.execute("SET enable_external_access = false")
     con.execute("SET lock_configuration = true")
     return con

@@ -290,6 +290,11 @@ class PoolsSpec:
         return self.prefill.workers + self.decode.workers
 
     @property
+    def speculation(self) -> Speculation | None:
+        """Of the pool that decodes."""
+        return self.decode.speculation
+
+    @property
     def gpus_per_worker(self) -> tuple[int, int]:
         """At least one per attention-DP rank: of a prefill, of a decode worker."""
         return self.prefill.dp, self.decode.dp

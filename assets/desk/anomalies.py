@@ -7,6 +7,7 @@ from typing import Any
 
 from assets.checks import LAWS as FIRST_LAWS
 from assets.checks import check_run
+from assets.desk import sound_rows
 from assets.desk.checks import Check, Severity
 from assets.desk.laws import LAWS
 from assets.desk.signs import SIGNS
@@ -37,7 +38,8 @@ def claims() -> dict[str, tuple[Severity, str, str]]:
     """Every check there is: name -> (severity, table, what holds)."""
     found: dict[str, tuple[Severity, str, str]] = {FILES_CHECK: ("error", "requests", FILES_CLAIM)}
     found |= {law.name: ("error", law.table, law.claim) for law in FIRST_LAWS}
-    return found | {check.name: (check.severity, check.table, check.claim) for check in CHECKS}
+    found |= {check.name: (check.severity, check.table, check.claim) for check in CHECKS}
+    return found | {sound_rows.NAME: ("warning", sound_rows.TABLE, sound_rows.CLAIM)}
 
 
 def examine(store: Store, run: str) -> list[Anomaly]:
@@ -53,6 +55,7 @@ def examine(store: Store, run: str) -> list[Anomaly]:
     found = _files(store, run_id)
     with store.connect() as con:
         found += ask(con, run_id)
+        found += prices(con, store, store.commit(run_id).run)
     found.sort(key=_order)
     store.note(ANOMALIES, run_id, [asdict(a) for a in found])
     return found
@@ -68,6 +71,16 @@ def ask(con: Any, run_id: str) -> list[Anomaly]:
             found.append(Anomaly(run_id, law.name, "error", law.table, verdict.example, None, verdict.n_broken, says))
     found += [a for check in CHECKS if (a := _ask(con, check, run_id)) is not None]
     return sorted(found, key=_order)
+
+
+def prices(con: Any, store: Store, run: dict[str, Any]) -> list[Anomaly]:
+    """What the performance data behind the run's prices are worth, as far as the store knows."""
+    found = sound_rows.doubtful(con, store.root, run)
+    if found is None:
+        return []
+    key, share, n = found
+    says = f"{share:.1%} of the time is priced from rows that cannot be right; most from this one"
+    return [Anomaly(run["run_id"], sound_rows.NAME, "warning", sound_rows.TABLE, key, share, n, says)]
 
 
 def _order(anomaly: Anomaly) -> tuple[bool, str]:

@@ -128,12 +128,15 @@ def open_pair(base: Recorded, head: Recorded) -> Iterator[Pair]:
         for name, side in zip(SIDES, (base, head), strict=True):
             con.execute(f"CREATE SCHEMA {name}")
             for table in RESULT_TABLES.values():
-                con.execute(f"CREATE VIEW {name}.{table.name} AS {rows_query(side, table)}")
+                con.execute(
+                    f"CREATE VIEW {name}.{table.name} AS {rows_query(side, table, _one_sided(base, head, table))}"
+                )
         matched_by = match_requests(con, base.run, head.run)
         if matched_by != "request_id":
             for table in RESULT_TABLES.values():
                 if "request_id" in table.column_names:
-                    con.execute(f"CREATE OR REPLACE VIEW head.{table.name} AS {_renamed(head, table)}")
+                    rows = rows_query(head, table, _one_sided(base, head, table))
+                    con.execute(f"CREATE OR REPLACE VIEW head.{table.name} AS {_renamed(rows, table)}")
         for view in load_views():
             if view.name in _DERIVED:
                 for name in SIDES:
@@ -143,27 +146,37 @@ def open_pair(base: Recorded, head: Recorded) -> Iterator[Pair]:
         yield Pair(base, head, con, matched_by)
 
 
-def rows_query(side: Recorded, table: Table) -> str:
-    """SELECT over one run's rows of a table, in declared columns whatever release wrote them."""
+def _one_sided(base: Recorded, head: Recorded, table: Table) -> frozenset[str]:
+    """Columns that only one of two releases wrote: they tell nothing about what changed."""
+    written = [set(s.columns) for side in (base, head) if (s := side.commit.table(table.name)) is not None]
+    return frozenset(written[0] ^ written[1]) if len(written) == 2 else frozenset()
+
+
+def rows_query(side: Recorded, table: Table, unread: frozenset[str] = frozenset()) -> str:
+    """SELECT over one run's rows of a table, in declared columns whatever release wrote them.
+
+    Args:
+        unread: columns that are null whatever the file says.
+    """
     ids = f"{quoted(side.run['run_id'])} AS run_id, {quoted(side.run['replay_id'])} AS replay_id"
     stored = side.commit.table(table.name)
     if stored is None or stored.path is None:
         nothing = ", ".join(f"NULL::{c.dtype.value} AS {c.name}" for c in table.columns)
         return f"SELECT {ids}, {nothing} WHERE false"
     columns = [
-        c.name if stored.columns.get(c.name) == c.dtype.value
-        else f"{c.name if c.name in stored.columns else 'NULL'}::{c.dtype.value} AS {c.name}"
+        c.name if stored.columns.get(c.name) == c.dtype.value and c.name not in unread
+        else f"{c.name if c.name in stored.columns and c.name not in unread else 'NULL'}::{c.dtype.value} AS {c.name}"
         for c in table.columns
     ]  # fmt: skip
     source = sql_source(side.root, stored, side.run["run_id"])
     return f"SELECT {ids}, {', '.join(columns)} FROM {source}"
 
 
-def _renamed(side: Recorded, table: Table) -> str:
-    """The same rows under the request ids of the base."""
+def _renamed(rows: str, table: Table) -> str:
+    """The head's rows under the request ids of the base."""
     asker = ", a.id AS asker_id" if "asker_id" in table.column_names else ""
     join = " LEFT JOIN memory.main.head_ids a ON a.own_id = t.asker_id" if asker else ""
     return (
         f"SELECT t.* EXCLUDE (request_id{', asker_id' if asker else ''}), m.id AS request_id{asker} "
-        f"FROM ({rows_query(side, table)}) t JOIN memory.main.head_ids m ON m.own_id = t.request_id{join}"
+        f"FROM ({rows}) t JOIN memory.main.head_ids m ON m.own_id = t.request_id{join}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from perf_db.gpu.architecture import architecture_of
 from perf_db.gpu.deployment import Deployment, resolve
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.hardware import systems
+from perf_db.gpu.imports import FORWARD
 from perf_db.gpu.load import BACKENDS, backends, current_version, versions
 from perf_db.gpu.models import load_model, models
 from perf_db.gpu.names import unknown
@@ -74,6 +76,41 @@ def holdings(root: PerfRoot, *, system: str | None = None, backend: str | None =
             current = current_version(root, name, each)
             for version in sorted(versions(root, name, each), key=lambda v: v != current):
                 yield _holding(root, PerfVersion(name, each, version), version == current)
+
+
+@dataclass(frozen=True, slots=True)
+class WholePasses:
+    """One cell of a whole-forward table under `forward/`."""
+
+    model: str
+    system: str
+    backend: str
+    version: str
+    precision: str
+    kv_cache: str
+    tp: int
+    dp: int
+    rows: int
+    file: str  # below the root
+    cell: str
+
+
+def whole_passes(root: PerfRoot, *, system: str | None = None, backend: str | None = None) -> Iterator[WholePasses]:
+    """Cells of the whole-forward tables that were imported into a root.
+
+    Raises:
+        PerfDataError: `bad_file`: a pair is not whole.
+    """
+    from perf_db.gpu.forward import read_forward_table
+
+    for path in sorted((root.path / FORWARD).glob("*/*/*/*.parquet")):
+        table = read_forward_table(path)
+        counts = Counter(table.columns["cell_id"])
+        for cell, own in table.cells.items():
+            if system in (None, own["system"]) and backend in (None, own["backend"]):
+                place = (own["system"], own["backend"], own["backend_version"])
+                precision = (own["gemm_quant_mode"], own["kv_cache_dtype"], own["tp"], own["dp"])
+                yield WholePasses(own["model_path"], *place, *precision, counts[cell], root.relative(path), cell)
 
 
 def chosen_systems(root: PerfRoot, system: str | None) -> list[str]:

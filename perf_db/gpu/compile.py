@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.oplevel import OpLevel
 
-FORMAT = 3  # of the files; raised when the same inputs give other arrays
+FORMAT = 4  # of the files; raised when the same inputs give other arrays
 LONGEST = 1 << 20  # tokens; grids reach at least this far
 PER_OCTAVE = 4  # knots where the prefix is made an axis
 MOST_NODES = 4_000_000
@@ -45,11 +45,18 @@ class Limits:
         max_batched_tokens: token budget.
         max_sequences: running requests.
         max_length: longest sequence, tokens.
+        drafts: tokens a decoding request verifies beside its own; None: the deployment's nextn. Drafts that are looked
+            up, not made by layers of the model, are verified and add no layers.
     """
 
     max_batched_tokens: int
     max_sequences: int
     max_length: int = LONGEST
+    drafts: int | None = None
+
+    def per_request(self, nextn: int) -> int:
+        """Positions of a decoding request in a pass."""
+        return (nextn if self.drafts is None else self.drafts) + 1
 
     @property
     def prefill_batch(self) -> int:
@@ -87,7 +94,7 @@ def compile_op_level(model: Any, limits: Limits) -> Compiled:
     Raises:
         PerfDataError: a phase of the deployment cannot be priced.
     """
-    per_request = model.deployment.nextn + 1
+    per_request = limits.per_request(model.deployment.nextn)
     tokens = np.arange(1, limits.max_batched_tokens + limits.max_sequences * per_request + 1)
     batches, requests = np.arange(1, limits.prefill_batch + 1), np.arange(1, limits.max_sequences + 1)
     verified = requests * per_request
@@ -109,7 +116,7 @@ def compile_op_level(model: Any, limits: Limits) -> Compiled:
             np.append(0, verified), np.union1d(model.axes("generation").batch, knots[knots <= verified[-1]])
         ),
     }
-    header |= {"nextn": model.deployment.nextn, "lookups": lookups, "format": FORMAT, "limits": asdict(limits)}
+    header |= {"nextn": per_request - 1, "lookups": lookups, "format": FORMAT, "limits": asdict(limits)}
     for name, array in arrays.items():
         if array.dtype == np.float64 and not np.isfinite(array).all():
             d, unpriced = model.deployment, int((~np.isfinite(array)).sum())
@@ -345,7 +352,7 @@ def deviation(model: Any, compiled: Compiled, limits: Limits, *, seed: int = 7) 
         per phase and side: `n`, `median`, `p99`, `max`.
     """
     rng = np.random.default_rng(seed)
-    a, nx = compiled.arrays, model.deployment.nextn + 1
+    a, nx = compiled.arrays, limits.per_request(model.deployment.nextn)
     longest = min(limits.max_length, LONGEST)
 
     def drawn(top: int) -> Ints:
@@ -360,7 +367,8 @@ def deviation(model: Any, compiled: Compiled, limits: Limits, *, seed: int = 7) 
     inside = _outside_at(compiled, n, s, p) == 0
     found = _sides("prefill", direct, got, inside)
     b, kv = drawn(limits.max_sequences), np.minimum(drawn(longest) + 1, longest)
-    direct = model.decode(b, kv)
+    # The model multiplies by its own nextn + 1.
+    direct = model.decode(b * nx // (model.deployment.nextn + 1), kv)
     got = a["generation_shared"][b] + evaluate_generation(compiled, b, kv)
     axes = model.axes("generation")
     reach = np.minimum.reduce([axes.frontier[_row(axes.batch, b * nx, side)] for side in (-1, 0)])

@@ -102,6 +102,25 @@ def read_forward_table(parquet: Path) -> ForwardTable:
     return ForwardTable(str(parquet), columns, sidecar, digest)
 
 
+def table_of_rows(
+    rows: Sequence[Mapping[str, Any]], *, path: str, digest: str, measurement_policy: str
+) -> ForwardTable:
+    """A table that was never a file, under the same checks.
+
+    Args:
+        path, digest: of the file that the rows were made from.
+
+    Raises:
+        PerfDataError: `bad_file`: a row is no measurement, or two measure the same.
+    """
+    if not rows:
+        raise PerfDataError("bad_file", f"{path}: not one pass that only prefills or only decodes; record some")
+    columns = {name: [row[name] for row in rows] for name in COLUMNS}
+    _check_rows(Path(path), columns)
+    about = {name: rows[0][name] for name in FILE_IDENTITY} | {"measurement_policy": measurement_policy}
+    return ForwardTable(path, columns, about, digest)
+
+
 def write_forward_table(parquet: Path, rows: Sequence[Mapping[str, Any]], *, measurement_policy: str) -> None:
     """Write a pair, the metadata last: a reader never finds a pair that does not belong together.
 

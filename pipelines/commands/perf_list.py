@@ -14,8 +14,7 @@ import click
 from pipelines.commands.perf import perf_root
 
 if TYPE_CHECKING:
-    from perf_db.gpu.catalog import Holding, Priced
-    from perf_db.gpu.source import PerfRoot
+    from perf_db.gpu.catalog import Holding, Priced, WholePasses
 
 
 @click.command(name="list")
@@ -40,18 +39,22 @@ def list_(
     perf_root: Path | None,
 ) -> None:
     """What can be priced: systems, backends and precisions with data; with --model its deployments, each one tried."""
-    from perf_db.gpu.catalog import DEGREES, deployments, holdings, priceable_models
+    from perf_db.gpu.catalog import DEGREES, deployments, holdings, priceable_models, whole_passes
     from perf_db.gpu.embedded import embedded_deployments
     from perf_db.gpu.source import open_root
 
     if perf_root is None and not _extra_is_there():
-        _embedded(embedded_deployments(), as_json)
+        wishes = {"system": system, "backend": backend, "gemm": precision}
+        found = [each for each in embedded_deployments() if all(w in (None, each[k]) for k, w in wishes.items())]
+        found = [each for each in found if model is None or model.casefold() in each["model"].casefold()]
+        _embedded([each for each in found if not degrees or each["tp"] in degrees], as_json)
         return
     root = open_root(perf_root)
     if model is None:
         held = (h for h in holdings(root, system=system, backend=backend) if h.current or all_versions)
         fits = (h for h in held if precision is None or precision in (*h.gemm, *h.moe))
-        _show_holdings(root, fits, priceable_models(root), as_json)
+        _show_holdings(fits, priceable_models(root), as_json)
+        _show_whole_passes(list(whole_passes(root, system=system, backend=backend)), as_json)
         return
     tried = (
         each
@@ -63,7 +66,7 @@ def list_(
     _show_deployments((each for each in tried if each.phases or refused), as_json)
 
 
-def _show_holdings(root: PerfRoot, held: Iterable[Holding], names: list[str], as_json: bool) -> None:
+def _show_holdings(held: Iterable[Holding], names: list[str], as_json: bool) -> None:
     from pipelines.tables import text_table
 
     if as_json:
@@ -81,6 +84,18 @@ def _show_holdings(root: PerfRoot, held: Iterable[Holding], names: list[str], as
         textwrap.fill(", ".join(names), 118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     )
     click.echo("\nwhich deployments of a model: tracemill perf list --model NAME [--system ... --backend ... --tp N]")
+
+
+def _show_whole_passes(found: list[WholePasses], as_json: bool) -> None:
+    from pipelines.tables import text_table
+
+    if as_json:
+        for each in found:
+            click.echo(json.dumps(asdict(each)))
+    elif found:
+        names = ("model", "system", "backend", "version", "precision", "kv_cache", "tp", "dp", "rows", "cell", "file")
+        click.echo("\nmeasured as whole passes (timing.fpm_parquet_path)")
+        click.echo(text_table(names, [tuple(getattr(each, name) for name in names) for each in found]))
 
 
 def _show_deployments(tried: Iterable[Priced], as_json: bool) -> None:

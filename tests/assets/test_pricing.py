@@ -211,6 +211,22 @@ def test_a_regression_prices_what_it_has_seen(tmp_path: Path) -> None:
         replayed(tmp_path, content)
 
 
+def test_metrics_of_an_engine_are_a_table_of_its_pure_passes(tmp_path: Path) -> None:
+    def line(np_: int, tp: int, b: int, kv: int, ms: float) -> str:
+        counts = {"num_prefill_requests": np_, "sum_prefill_tokens": tp, "num_decode_requests": b}
+        return json.dumps({"wall_time": ms / 1e3, "scheduled_requests": counts | {"sum_decode_kv_tokens": kv}})
+
+    lines = [line(n, t, 0, 0, 5.0 + t / 100) for n in (1, 2, 3, 4) for t in (n, 1_000)]
+    lines += [line(0, 0, n, kv, 2.0 + kv / 1_000) for n in (1, 2, 3, 4) for kv in (n, 5_000)]
+    (tmp_path / "seen.jsonl").write_text("\n".join(lines))
+    report = replayed(tmp_path, values({"fpm_jsonl_path": "seen.jsonl"}, estimation_mode="fpm_interpolation"))
+    assert (report.run["timing"], report.run["mixed_pass"]) == ("fpm_interpolation", "composed")
+    assert ask(tmp_path, "SELECT prefill_ns FROM passes WHERE pass_no = 0") == [(9_000_000,)]
+    (tmp_path / "seen.jsonl").write_text(line(1, 8, 1, 9, 5.0))
+    with pytest.raises(PerfDataError, match="not one pass that only prefills or only decodes"):
+        replayed(tmp_path, values({"fpm_jsonl_path": "seen.jsonl"}, estimation_mode="fpm_interpolation"))
+
+
 def test_op_level_without_the_extra_is_refused_with_the_line_to_type(tmp_path: Path, no_extra: None) -> None:
     with pytest.raises(PerfDataError, match=r"pip install 'tracemill\[perfdata\]'"):
         replayed(tmp_path, values({}, estimation_mode="op_level"))

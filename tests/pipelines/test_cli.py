@@ -83,6 +83,15 @@ def test_runs_lists_them(cli: Cli, tiny: Path) -> None:
     assert [line.split()[1] for line in lines[2:]] == ["tiny", "second"]
 
 
+def test_runs_says_what_was_set(cli: Cli, tiny: Path) -> None:
+    cli("replay", tiny)
+    changes = ("--set", "engine.workers.aggregated.timing.decode_ms=4", "--set", "seed=7")
+    assert cli("replay", tiny, *changes).exit_code == 0
+    cli("replay", tiny)
+    other = [line.split()[8:] for line in cli("runs").stdout.splitlines()[2:]]
+    assert other == [["–"], ["decode_ms=4,", "seed=7,", "performance", "data"], ["–"]]
+
+
 def test_sql_speaks_to_people_and_to_programs(cli: Cli, tiny: Path) -> None:
     cli("replay", tiny)
     query = "SELECT request_id, status FROM requests ORDER BY request_id"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import dagster as dg
@@ -15,6 +16,7 @@ from perf_db.gpu.source import PerfRoot
 from perf_db.tables import PERFORMANCE_TABLES
 from pipelines.perf_partitions import register_versions
 from tests.perf_db.gpu.measured import gemm, write_root
+from tests.perf_db.hand_made import write_run
 from tests.pipelines.conftest import Cli
 
 VLLM = "h200_sxm/gemm/vllm/0.24.0/gemm_perf.parquet"
@@ -155,3 +157,23 @@ def test_register_makes_partitions(cli: Cli, held: PerfRoot, root: Path) -> None
     assert said.exit_code == 0 and "h200_sxm|sglang|0.5.14\nh200_sxm|vllm|0.24.0\n2 partition(s)" in said.output
     known = json.loads((root / "performance" / "roots.json").read_text())
     assert known == {key: str(held.path) for key in ("h200_sxm|sglang|0.5.14", "h200_sxm|vllm|0.24.0")}
+
+
+def test_sql_reads_what_was_examined(cli: Cli, root: Path, held: PerfRoot) -> None:
+    ask = ("sql", "SELECT kind, count(*) AS n FROM perf_anomalies GROUP BY kind ORDER BY kind", "--format", "csv")
+    write_run(open_store(root), "r1")
+    assert cli(*ask).output.splitlines() == ["kind,n"]
+    materialize(root, held)
+    assert cli(*ask).output.splitlines() == ["kind,n", "host_bound,1", "non_monotone,2", "spike,1"]
+    said = cli("sql", "SELECT file, n_host_bound FROM perf_tables", "--format", "csv")
+    assert said.output.splitlines()[1:] == [f"systems/data/{VLLM},1"]
+
+
+def test_without_the_extra_the_embedded_tables_are_listed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiconfigurator_core", None)
+    said = cli("perf", "list", "--system", "h200_sxm", "--tp", "2")
+    assert said.exit_code == 0 and "Qwen/Qwen3-32B" in said.output and "ship with tracemill" in said.output
+    rows = [json.loads(line) for line in cli("perf", "list", "--json").output.splitlines()]
+    assert len(rows) == 10
+    refused = cli("perf", "quality")
+    assert refused.exit_code == 2 and "pip install 'tracemill[perfdata]'" in refused.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.desk import baselines
-from assets.desk.anomalies import Anomaly, ask
+from assets.desk.anomalies import Anomaly, ask, prices
 from assets.desk.matrix.inputs import Parts
 from assets.desk.matrix.suite import Scenario
 from assets.desk.pair import Recorded
@@ -75,7 +75,7 @@ def run_one(
         head = Recorded(find_commit(Layout(scratch.root), run_id), scratch.root)
         row |= {"run_id": run_id, "result_digest": head.run["result_digest"]}
         with open_run(head, history=store.database if store.database.exists() else None) as con:
-            found = ask(con, run_id)
+            found = [*ask(con, run_id), *prices(con, store, head.run)]
         row |= _compared(scenario.name, head, store, folder)
         broken = [a for a in found if a.severity == "error"]
         if broken:

@@ -28,6 +28,9 @@ LAWS: dict[str, Fault] = {
     "requests_end_once": fault(f"UPDATE requests SET end_ns = NULL WHERE request_id = {ANY}"),
     "every_row_accounted_for": fault(provenance_json='{"rows_read": 9, "clean": 8, "replayed": 24}'),
     "spans_hold_every_token": fault(f"UPDATE requests SET n_spans = n_spans + 1 WHERE request_id = {ANY}"),
+    "bursts_hold_every_token": fault(
+        f"UPDATE spans SET n_passes = n_passes + 1 WHERE request_id = {ANY}", also="tokens_are_on_the_clock"
+    ),
     "spans_do_not_overlap": fault(
         "UPDATE spans SET first_pass = 0 WHERE span_no > 0",
         also="tokens_are_on_the_clock",

@@ -84,7 +84,7 @@ def long_run(root: Path, run_id: str, n_passes: int, *, dearer_from: int | None 
                 n_admissions=one,
                 n_spans=one,
             )
-            _write(writer, "spans", request=r, first_pass=p, n_tokens=PER_REQUEST * one)
+            _write(writer, "spans", request=r, first_pass=p, n_tokens=PER_REQUEST * one, n_passes=PER_REQUEST * one)
             _write(writer, "admissions", request=r, pass_no=p, chosen_ns=start, start_ns=start, order_no=r)
             _write(writer, "chunks", request=r, pass_no=p, n_tokens=100 * one, prompt_tokens=100 * one)
         total = _start(np.array([n * PER_REQUEST]), dearer_from) - _start(np.array([0]), dearer_from)

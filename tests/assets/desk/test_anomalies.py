@@ -6,8 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
+import duckdb
 import pytest
 
+from assets.desk import sound_rows
 from assets.desk.anomalies import FILES_CHECK, claims, examine
 from assets.views import open_store
 from tests.assets.desk.faults import LAWS, SIGNS, Fault
@@ -40,7 +42,7 @@ def noticed(original: Path, copy: Path, planted: Fault) -> set[str]:
 
 
 def test_every_check_has_a_fault() -> None:
-    assert set(claims()) == set(LAWS) | set(SIGNS) | HISTORY | {FILES_CHECK}
+    assert set(claims()) == set(LAWS) | set(SIGNS) | HISTORY | {FILES_CHECK, sound_rows.NAME}
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -88,6 +90,38 @@ def test_another_answer_to_the_same_question_is_noticed(small: Path, tmp_path: P
     tamper(tmp_path / "copy", "again", "UPDATE metrics SET value = value + 1")
     (found,) = examine(store, "again")
     assert found.check_name == "same_replay_gives_the_same" and found.row_key == "run_id=run"
+
+
+def test_prices_from_measurements_that_cannot_be_right(long: Path, tmp_path: Path) -> None:
+    """Half of the decode cell's time is an operator whose only row an examination has found fault with."""
+    shutil.copytree(long, tmp_path / "copy")
+    rows = """
+        INSERT INTO cell_ops BY NAME
+        SELECT 'aggregated' AS role, phase, 7 AS cell, op AS operator, 'gemm.parquet' AS file, 'd' AS file_digest,
+               row_no, 1.0 AS share, 1.0 AS operator_ms, 0.5 AS operator_share, 1 AS requests, 1 AS length, 0 AS prefix
+        FROM (VALUES ('decode', 'gemm', 3), ('decode', 'other', 4)) t(phase, op, row_no)"""
+    tamper(tmp_path / "copy", "run", "UPDATE evidence SET cell = 7 WHERE phase = 'decode'", rows)
+    store = open_store(tmp_path / "copy")
+    usual = {a.check_name for a in examine(store, "run")}
+    assert sound_rows.NAME not in usual  # nothing was examined
+    folder = tmp_path / "copy" / "performance" / "s" / "b" / "v"
+    folder.mkdir(parents=True)
+    for kind, repair, told in (
+        ("spike", "none", True),
+        ("hole", "none", False),
+        ("spike", "the value on the line between its neighbours", False),
+    ):
+        with duckdb.connect() as con:
+            con.execute(
+                f"COPY (SELECT 'gemm.parquet' AS file, 3 AS row_no, '{kind}' AS kind, '{repair}' AS repair) "
+                f"TO '{folder}/perf_anomalies.parquet'"
+            )
+        found = {a.check_name: a for a in examine(store, "run")}
+        assert (sound_rows.NAME in found) is told
+        if told:
+            worst = found[sound_rows.NAME]
+            assert worst.row_key == "file=gemm.parquet, row_no=3 (spike)" and worst.n_rows == 1
+            assert worst.figure == pytest.approx(0.45)  # decoding is nine tenths of the time
 
 
 def test_findings_are_a_table_and_examining_twice_doubles_nothing(small: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -142,3 +143,28 @@ def test_the_command(cli: Cli, tiny: Path) -> None:  # noqa: F811
     assert found["mechanism"] == "price" and found["explained"]
     assert found["input_change"] == ["configuration: engine.workers.aggregated.timing.decode_ms"]
     assert all(sum(a["terms_ns"].values()) == a["change_ns"] for a in found["attribution"])
+
+
+def forget(recorded: Recorded, table: str, column: str) -> Recorded:
+    """The run as a release would have written it that had no such column."""
+    tables = []
+    for t in recorded.commit.tables:
+        if t.table == table:
+            columns = {c: kind for c, kind in t.columns.items() if c != column}
+            digests = {c: digest for c, digest in t.digests.items() if c != column}
+            t = dataclasses.replace(t, digest="other", columns=columns, digests=digests)
+        tables.append(t)
+    run = recorded.run | {"schema_digest": "older", "result_digest": "other"}
+    return Recorded(dataclasses.replace(recorded.commit, run=run, tables=tuple(tables)), recorded.root)
+
+
+def test_releases_with_other_columns_are_compared_in_what_both_write(tmp_path: Path) -> None:
+    base = record(tmp_path, "base", deployment(3), traffic(3)).recorded
+    head = record(tmp_path, "head", deployment(3, max_num_seqs=2), traffic(3)).recorded
+    older = forget(base, "passes", "n_waiting")
+    diff = diff_runs(older, base)
+    assert diff.same and diff.same_in_common and "in the columns that both write" in diff_text(diff)
+    known, found = diff_runs(base, head), diff_runs(older, head)
+    assert found.first_pass is not None and known.first_pass is not None
+    assert found.first_pass.key == known.first_pass.key and found.mechanism == known.mechanism
+    assert found.input_change == [*known.input_change, "tables: declarations"]

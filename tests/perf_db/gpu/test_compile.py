@@ -70,6 +70,14 @@ def test_inside_the_data_the_arrays_are_the_rule(nextn: int, prefix_axis: bool) 
         assert got.decode_ms == pytest.approx(float(model.decode(b, kv)), rel=1e-12)
 
 
+def test_drafts_that_no_layer_made_are_verified_all_the_same() -> None:
+    model = FakeOpLevel()
+    made = compile_op_level(model, Limits(512, 12, 8192, drafts=3))
+    got = pricer(made, "two_prices").answer(0, 0, 0, 3, 300)
+    assert made.header["nextn"] == 3 and got.decode_ms == pytest.approx(float(model.decode(12, 100)))
+    assert made.header["deviation"]["decode_inside"]["max"] < 1e-12
+
+
 def test_the_distance_to_the_rule_is_reported_by_side() -> None:
     _, made = compiled(noise=0.1)
     found = made.header["deviation"]

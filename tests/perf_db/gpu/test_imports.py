@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from perf_db.gpu.catalog import whole_passes
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.imports import LOG, import_data, missing_hardware
 from perf_db.gpu.operator_tables import OPERATOR_TABLES
@@ -117,3 +118,39 @@ def test_the_extra_keeps_its_tables_in_the_same_folders():
     root = extra_root()
     for path in root.data.rglob("*_perf.parquet"):
         assert OPERATOR_TABLES[path.stem.removesuffix("_perf")].family == path.parts[-4]
+
+
+ITERATIONS = [
+    {"scheduled_requests": {"num_prefill_requests": 1, "sum_prefill_tokens": 512}, "wall_time": 0.020},
+    {"scheduled_requests": {"num_prefill_requests": 1, "sum_prefill_tokens": 512}, "wall_time": 0.024},
+    {"scheduled_requests": {"num_decode_requests": 4, "sum_decode_kv_tokens": 4000}, "wall_time": 0.008},
+    {"scheduled_requests": {"num_prefill_requests": 1, "sum_prefill_tokens": 9, "num_decode_requests": 1,
+                            "sum_decode_kv_tokens": 10}, "wall_time": 0.009},
+]  # fmt: skip
+
+
+def test_iterations_of_an_engine_become_a_whole_forward_table(tmp_path):
+    source = tmp_path / "night.jsonl"
+    source.write_text("".join(json.dumps(each) + "\n" for each in ITERATIONS))
+    with pytest.raises(PerfDataError, match="whose iterations are these\\? give --model"):
+        import_data(source, tmp_path / "root", identity=PLACE)
+    about = PLACE | {"model": "Qwen/Qwen3-32B", "tp": 2}
+    (found,) = import_data(source, tmp_path / "root", identity=about)
+    assert (found.target, found.rows) == ("forward/h200_sxm/vllm/0.24.0/night.parquet", 2)
+    (cell,) = whole_passes(open_root(tmp_path / "root"))
+    assert (cell.model, cell.tp, cell.rows, cell.cell) == ("Qwen/Qwen3-32B", 2, 2, "night")
+    ms = pl.read_parquet(tmp_path / "root" / found.target).sort("workload_kind")["latency_ms"].to_list()
+    assert ms == [pytest.approx(8.0), pytest.approx(22.0)]
+    # The pair is brought in again like any other table; half of it is not.
+    pair = tmp_path / "root" / "forward"
+    assert import_data(pair, tmp_path / "other")[0].state == "new"
+    (tmp_path / "root" / found.target).with_suffix(".metadata.json").unlink()
+    with pytest.raises(PerfDataError, match=r"night\.metadata\.json: missing"):
+        import_data(pair, tmp_path / "third")
+
+
+def test_a_broken_line_is_named(tmp_path):
+    (tmp_path / "night.jsonl").write_text(json.dumps(ITERATIONS[0]) + "\nno json\n")
+    with pytest.raises(PerfDataError, match=r"night\.jsonl:2: not JSON"):
+        import_data(tmp_path / "night.jsonl", tmp_path / "root", identity=PLACE | {"model": "m"})
+    assert not (tmp_path / "root").exists()
