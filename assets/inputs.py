@@ -117,6 +117,10 @@ def _from_trace(
         from assets.ingest.shape import shaped
 
         trace, steps = shaped(trace, source.shape, lambda step: read(step.path, step.format))
+    if isinstance(load, kinds.TraceTimestamps) and load.agentic_lanes:
+        from assets.ingest.shape import plays_in_file_order
+
+        trace = plays_in_file_order(trace)
     _insist_on_output(config, trace)
     _insist_on_ranks(spec, trace)
     n = min(len(trace), config.traffic.count or len(trace))

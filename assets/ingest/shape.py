@@ -133,6 +133,15 @@ STEPS = {
 }
 
 
+def plays_in_file_order(trace: Trace) -> Trace:
+    """Sessions and plays one after the other as the file has them, whatever their times: the order of a queue."""
+    play = np.full(len(trace), np.iinfo(np.int64).max)
+    firsts = _firsts(trace)
+    np.minimum.at(play, firsts, trace.request_id)
+    order = np.argsort(play[firsts], kind="stable")
+    return trace if (order[1:] > order[:-1]).all() else _taken(trace, order)
+
+
 def _firsts(trace: Trace) -> np.ndarray:
     """Row of the first turn of each row's session (or of the row itself)."""
     rows = np.arange(len(trace))
