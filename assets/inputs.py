@@ -117,13 +117,14 @@ def _from_trace(
         from assets.ingest.shape import shaped
 
         trace, steps = shaped(trace, source.shape, lambda step: read(step.path, step.format))
-    if isinstance(load, kinds.TraceTimestamps) and load.agentic_lanes:
-        from assets.ingest.shape import plays_in_file_order
-
-        trace = plays_in_file_order(trace)
     _insist_on_output(config, trace)
     _insist_on_ranks(spec, trace)
     n = min(len(trace), config.traffic.count or len(trace))
+    whole, lanes = trace, isinstance(load, kinds.TraceTimestamps) and load.agentic_lanes is not None
+    if lanes or trace.waits is not None:
+        from assets.ingest.shape import as_queue, first_rows
+
+        trace = as_queue(first_rows(trace, n), file_order=lanes)
     first = np.ones(n, bool) if trace.turn is None else trace.turn[:n] <= 0
     speedup = load.speedup if isinstance(load, kinds.TraceTimestamps) else 1.0
     if isinstance(load, kinds.TraceTimestamps):
@@ -155,7 +156,7 @@ def _from_trace(
         quarantine=trace.quarantine.columns(),
         provenance={**trace.provenance, "path": source.file, "replayed": n, "lineage": lineage},
         warnings=config.warnings + trace.warnings,
-        trace=trace,
+        trace=whole,
     )
 
 

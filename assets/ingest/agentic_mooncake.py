@@ -138,7 +138,8 @@ class Reader(Parser):
         at = {each: self._steps[each].not_before_ns or 0 for each in waits}
         for request_id, order_ns in places_in_time(waits, at).items():
             step, play = self._steps[request_id], plays[request_id]
-            alone = members[play] == 1
+            # A play of the newer form is one, however small; in the older one a request that nothing connects is alone.
+            alone = not self._versioned and members[play] == 1
             made = step.row._replace(
                 arrival_ns=order_ns,
                 session=None if alone else play,

@@ -10,7 +10,7 @@ import pytest
 
 from assets.golden.run import run
 from assets.ingest import Trace, TraceError, read_trace
-from assets.ingest.shape import plays_in_file_order
+from assets.ingest.shape import as_queue
 from assets.inputs import workload_of
 from sim.spec import EngineSpec, FixedTiming
 from tests.assets.ingest.samples import S, ids, lines, read, reasons
@@ -46,7 +46,7 @@ def test_chains_of_completions_are_sessions(tmp_path: Path) -> None:
     by_name = {name: i for i, name in enumerate(trace.external_id or [])}
     assert trace.turn is not None
     assert trace.delay_ns is not None
-    assert [int(trace.turn[by_name[name]]) for name in "abcx"] == [0, 1, 2, -1]
+    assert [int(trace.turn[by_name[name]]) for name in "abcx"] == [0, 1, 2, 0], "a play of one request is one, too"
     assert [int(trace.delay_ns[by_name[name]]) for name in "abc"] == [0, 20 * MS, 7 * MS]
     assert (trace.arrival_ns[by_name["x"]], trace.arrival_ns[by_name["a"]]) == (0, 100 * MS), "plays have one clock"
     assert trace.hash_block_tokens == 4
@@ -261,7 +261,7 @@ def test_plays_in_lanes_arrive_as_recorded(tmp_path: Path, engine: Any, lanes: i
         step("z", play="r", hash_ids=[6, 7], input_length=8),
     ]
     trace = read(tmp_path, lines([HEADER, *rows]))
-    trace = plays_in_file_order(trace) if lanes else trace
+    trace = as_queue(trace, file_order=lanes is not None)
     load = workload_of(trace, 5, arrival_ns=trace.arrival_ns, faster=lambda ns: ns, concurrency=lanes)
     spec = EngineSpec(profile="parity", async_scheduling=False, block_tokens=4, timing=FixedTiming(10, 1))
     got = run(spec, load, engine).tables["requests"]["arrival_ns"] / 1e6

@@ -186,8 +186,8 @@ def test_weka_sessions(tmp_path: Path, seed: int) -> None:
         at, calls, end = 0, [], 0
         for i in range(draw.randrange(1, 20)):
             at = 0 if i == 0 else end + draw.randrange(3000)
-            took, prompt = draw.randrange(1, 2000), draw.randrange(1, 200)
-            hashes = [draw.randrange(2**30) for _ in range(prompt // 4)]
+            took, prompt = draw.randrange(1, 2000), draw.randrange(4, 200)
+            hashes = list(range(prompt // 4))  # every prompt goes on from the one before, or is its beginning
             calls.append({"t": at / 1e3, "type": "n", "model": "m", "in": prompt, "out": draw.randrange(9)})
             calls[-1] |= {"hash_ids": hashes, "api_time": took / 1e3}
             want.append((name, prompt, calls[-1]["out"], at - end if i else 0, at, len(hashes)))
