@@ -14,7 +14,7 @@ from benchmarks.report import report
 from benchmarks.rounds import compare
 from benchmarks.workloads import Workload, workloads
 
-SECTIONS = ("engines", "growth", "startup", "large")
+SECTIONS = ("engines", "growth", "startup", "large", "ingest")
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -60,6 +60,7 @@ def main(
     growth   cost against concurrency and against the length of a trace
     startup  compilation, --help, a small replay
     large    ten million requests to disk
+    ingest   preparing large traces
     report   write the report of an earlier measurement again
 
     Sections and workloads that are not asked for stay as they are in the output folder.
@@ -87,6 +88,10 @@ def main(
             from benchmarks.startup import startup
 
             results[section] = {**taken, **startup(quick=quick, say=_say)}
+        elif section == "ingest":
+            from benchmarks.ingest import sizes
+
+            results[section] = {**taken, "runs": sizes(quick=quick, say=_say)}
         else:
             from benchmarks.large import large
 
