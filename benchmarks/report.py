@@ -280,7 +280,8 @@ def _ingest(section: dict[str, Any]) -> str:
         rows.append(
             [f"{r['mb']:,.0f} MB of {r['form']}, {r['rows']:,} rows", f"{r['planted']:,}", f"{r['seconds']:.1f}",
              f"{speed:.0f}, asked {r['asked_mb_per_s']} {_mark(speed >= r['asked_mb_per_s'])}",
-             f"{r['cpu_seconds']:.1f}", f"{per_cpu:.0f}", f"{r['peak_mb']:,.0f} {_mark(r['peak_mb'] <= ingest.LIMIT_MB)}"]
+             f"{r['cpu_seconds']:.1f}", f"{per_cpu:.0f}",
+             f"{r['peak_mb']:,.0f} {_mark(r['peak_mb'] <= ingest.LIMIT_MB)}"]
         )  # fmt: skip
     head = "prepared|bad rows, all found|wall s|MB/s|CPU s|MB per CPU s|peak MiB, asked at most 2,048"
     text = "`tracemill trace ingest` of made-up files like those of Mooncake (jsonl, parquet) and Azure (csv):\n\n"
