@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.spec import TableTiming, Timing
+from sim.spec import Deployment, EngineSpec, TableTiming, Timing
 from sim.timing.tables import ArrayTiming
 
 
@@ -49,6 +49,12 @@ def sources_digest(package: str) -> str:
     for path in sorted(folder.rglob("*.py")):
         parts += [path.relative_to(folder).as_posix(), path.read_bytes()]
     return digest(*parts)
+
+
+def performance_digest(spec: Deployment) -> str:
+    """What passes, and between separate pools transfers, cost."""
+    digests = [timing_digest(side.timing) for side in spec.sides]
+    return digests[0] if isinstance(spec, EngineSpec) else digest(*digests, repr(spec.transfer))
 
 
 def timing_digest(timing: Timing) -> str:

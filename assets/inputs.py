@@ -18,7 +18,7 @@ from assets.quarantine_limits import Verdict, judge
 from sim.config import RunConfig
 from sim.config import traffic as kinds
 from sim.inputs import Workload
-from sim.spec import EngineSpec
+from sim.spec import Deployment, EngineSpec
 
 Progress = Callable[[int, int], None]
 LAST_NS = synthetic.LAST_NS
@@ -41,7 +41,7 @@ class Inputs:
         pricing: where the prices of passes and the size of the KV pool come from.
     """
 
-    spec: EngineSpec
+    spec: Deployment
     workload: Workload
     request_id: np.ndarray
     external_id: list[str | None] | None
@@ -92,7 +92,7 @@ def verdict_on(config: RunConfig, inputs: Inputs) -> Verdict:
 
 
 def _from_trace(
-    config: RunConfig, source: kinds.Trace, spec: EngineSpec, base: Path, progress: Progress | None
+    config: RunConfig, source: kinds.Trace, spec: Deployment, base: Path, progress: Progress | None
 ) -> Inputs:
     load = config.traffic.load
 
@@ -120,6 +120,11 @@ def _from_trace(
     _insist_on_output(config, trace)
     _insist_on_ranks(spec, trace)
     n = min(len(trace), config.traffic.count or len(trace))
+    whole, lanes = trace, isinstance(load, kinds.TraceTimestamps) and load.agentic_lanes is not None
+    if lanes or trace.waits is not None:
+        from assets.ingest.shape import as_queue, first_rows
+
+        trace = as_queue(first_rows(trace, n), file_order=lanes)
     first = np.ones(n, bool) if trace.turn is None else trace.turn[:n] <= 0
     speedup = load.speedup if isinstance(load, kinds.TraceTimestamps) else 1.0
     if isinstance(load, kinds.TraceTimestamps):
@@ -151,7 +156,7 @@ def _from_trace(
         quarantine=trace.quarantine.columns(),
         provenance={**trace.provenance, "path": source.file, "replayed": n, "lineage": lineage},
         warnings=config.warnings + trace.warnings,
-        trace=trace,
+        trace=whole,
     )
 
 
@@ -196,7 +201,7 @@ def _row_of(request_id: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return order[np.searchsorted(request_id, wanted, sorter=order)]
 
 
-def _made_up(config: RunConfig, source: kinds.Synthetic | kinds.SyntheticSession, spec: EngineSpec) -> Inputs:
+def _made_up(config: RunConfig, source: kinds.Synthetic | kinds.SyntheticSession, spec: Deployment) -> Inputs:
     count = config.traffic.count
     assert count is not None, "a synthetic source without a count passed the configuration's checks"
     if isinstance(source, kinds.Synthetic):
@@ -345,8 +350,16 @@ def _insist_on_output(config: RunConfig, trace: Trace) -> None:
         )
 
 
-def _insist_on_ranks(spec: EngineSpec, trace: Trace) -> None:
+def _insist_on_ranks(spec: Deployment, trace: Trace) -> None:
     if trace.pinned_rank is None:
+        return
+    if not isinstance(spec, EngineSpec):
+        pinned = np.flatnonzero(trace.pinned_rank >= 0)
+        if len(pinned):
+            raise TraceError(
+                f"{trace.path}: line {trace.source_line[pinned[0]]} is pinned to dp_rank {trace.pinned_rank[pinned[0]]}"
+                "; separate pools place requests in turn: drop the pins, or use engine.mode: aggregated"
+            )
         return
     wrong = np.flatnonzero(trace.pinned_rank >= spec.dp)
     if len(wrong):
@@ -369,7 +382,7 @@ def _insist_on_unit(load: Any, trace: Trace) -> None:
 
 def _insist_that_prompts_fit(inputs: Inputs) -> None:
     """vLLM will not start where a legal prompt could never run: chunking off and a budget below it."""
-    spec, prompts = inputs.spec, inputs.workload.prompt_tokens
+    spec, prompts = inputs.spec.sides[0], inputs.workload.prompt_tokens
     if spec.profile != "vllm" or spec.chunked_prefill:
         return
     tried = prompts if spec.max_model_len is None else prompts[prompts < spec.max_model_len]

@@ -39,8 +39,12 @@ def tune_snapshot(config: RunConfig, observations: Path, *, base: Path, options:
         ConfigError: the configuration's timing is given, or is itself a regression.
         PerfDataError: the prices or the observations cannot be had.
     """
+    if len(config.sides) > 1:
+        raise ConfigError(
+            "engine.mode='disaggregated': a snapshot belongs to one pool; tune with one role's workers as aggregated"
+        )
     pricing = price_deployment(config, base=base, corrected=False)
-    timing = pricing.spec.timing
+    timing = pricing.spec.sides[0].timing
     if not isinstance(timing, ArrayTiming) or timing.kind == "regression":
         raise ConfigError(
             "engine.workers.aggregated.timing: only prices from performance data can be tuned; use type: default with "

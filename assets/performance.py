@@ -4,7 +4,7 @@
 
 import dagster as dg
 
-from assets.identity import sources_digest, timing_digest
+from assets.identity import performance_digest, sources_digest
 from assets.metadata import picture
 from assets.plots import AMBER, Panel
 from assets.pricing import price_deployment
@@ -38,11 +38,12 @@ def performance(
     """The timing model of a configuration, asked for the price of sample passes."""
     with input_faults():
         recipe = recipe_of(context, config, store)
-        spec = price_deployment(recipe.load(), base=recipe.base).spec
-        # What the scheduler never asks for, prices need not know.
-        tokens_asked = [tokens for tokens in PREFILL_TOKENS if tokens <= spec.max_batched_tokens]
+        deployment = price_deployment(recipe.load(), base=recipe.base).spec
+        # Of separate pools each phase is asked of its own. What the scheduler never asks for, prices need not know.
+        first, spec = deployment.sides[0], deployment.sides[-1]
+        tokens_asked = [tokens for tokens in PREFILL_TOKENS if tokens <= first.max_batched_tokens]
         batches = [batch for batch in BATCHES if batch <= spec.max_num_seqs]
-        prefill = _priced(spec, [(tokens, Work(1, tokens, 0, 0, 0)) for tokens in tokens_asked])
+        prefill = _priced(first, [(tokens, Work(1, tokens, 0, 0, 0)) for tokens in tokens_asked])
         decode = _priced(spec, [(batch, Work(0, 0, 0, batch, batch * CONTEXT)) for batch in batches])
     rows = [("prefill", f"{tokens} new tokens", ms) for tokens, ms in prefill]
     rows += [("decode", f"{batch} requests at {CONTEXT} tokens", ms) for batch, ms in decode]
@@ -51,10 +52,10 @@ def performance(
         Panel(f"decode, ms by batch size at {CONTEXT} tokens of context", *_columns(decode), "requests", AMBER),
     ]
     return dg.MaterializeResult(
-        data_version=dg.DataVersion(timing_digest(spec.timing)),
+        data_version=dg.DataVersion(performance_digest(deployment)),
         metadata={
             "model": spec.timing.kind,
-            "digest": timing_digest(spec.timing),
+            "digest": performance_digest(deployment),
             "prices": dg.MetadataValue.table(
                 [dg.TableRecord({"phase": phase, "work": work, "ms": ms}) for phase, work, ms in rows]
             ),

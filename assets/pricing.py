@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from perf_db.gpu.errors import PerfDataError
 from sim.config import ConfigError
 from sim.config.engine import DerivedCapacity
 from sim.config.timing import DefaultTiming, Strict
-from sim.spec import EngineSpec, Timing
+from sim.spec import Deployment as Deployed
+from sim.spec import EngineSpec, PoolsSpec, Timing
 from sim.timing.tables import ArrayTiming, MixedPass, mixed_pass
 
 if TYPE_CHECKING:
@@ -45,9 +46,10 @@ class Pricing:
         strict: limits on what may be extrapolated.
         model: makes the operator model again, to say which raw rows a cell rests on; None where there is none.
         cells: file that keeps what was said of cells.
+        pools: of separate pools, prefill and decode by themselves.
     """
 
-    spec: EngineSpec
+    spec: Deployed
     source: str = "given"
     identity: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -56,11 +58,27 @@ class Pricing:
     strict: Strict = field(default_factory=Strict)
     model: Callable[[], OpLevel] | None = None
     cells: Path | None = None
+    pools: tuple[Pricing, ...] = ()
+
+    @property
+    def sides(self) -> tuple[Pricing, ...]:
+        """The pools, or the only one."""
+        return self.pools or (self,)
 
     @property
     def mixed_pass(self) -> MixedPass:
         """How a pass with prefill and decode work is priced."""
-        return mixed_pass(self.spec.timing, self.spec.profile)
+        side = self.spec.sides[-1]
+        return mixed_pass(side.timing, side.profile)
+
+    @property
+    def timing(self) -> str:
+        """What answers, by name: one word, or one for each pool where they differ."""
+        found = [
+            spec.timing.kind if side.source == "given" else side.source
+            for side, spec in zip(self.sides, self.spec.sides, strict=True)
+        ]
+        return "+".join(dict.fromkeys(found))
 
 
 @dataclass(slots=True)
@@ -87,7 +105,9 @@ def price_deployment(config: RunConfig, *, base: Path, corrected: bool = True) -
         ConfigError: what the configuration asks for cannot be had; the message says why and what to do.
         PerfDataError: the data have no answer, or are not what they should be.
     """
-    worker = config.engine.workers.aggregated
+    if len(config.sides) > 1:
+        return _price_pools(config, base, corrected)
+    worker = config.worker
     timing, capacity = worker.timing, worker.kv_cache.capacity
     if not isinstance(timing, DefaultTiming) and not isinstance(capacity, DerivedCapacity):
         return Pricing(config.engine_spec())
@@ -112,6 +132,56 @@ def price_deployment(config: RunConfig, *, base: Path, corrected: bool = True) -
         model=made.model,
         cells=made.cells,
     )
+
+
+def _price_pools(config: RunConfig, base: Path, corrected: bool) -> Pricing:
+    """Each pool by itself, and the transfers between them."""
+    prefill, decode = (price_deployment(side, base=base, corrected=corrected) for side in config.sides)
+    assert isinstance(prefill.spec, EngineSpec) and isinstance(decode.spec, EngineSpec)
+    size, warnings = _kv_bytes(config, base)
+    told = {role: side.provenance for role, side in (("prefill", prefill), ("decode", decode)) if side.provenance}
+    if size is not None:
+        told["kv_bytes_per_token"] = {"of a replica": size}
+    return Pricing(
+        spec=PoolsSpec(prefill.spec, decode.spec, config.transfer(size)),
+        source=decode.source,
+        identity=decode.identity,
+        provenance=told,
+        warnings=(
+            *(f"prefill: {said}" for said in prefill.warnings),
+            *(f"decode: {said}" for said in decode.warnings),
+            *warnings,
+        ),
+        estimated_blocks=decode.estimated_blocks,
+        strict=decode.strict,
+        pools=(prefill, decode),
+    )
+
+
+def _kv_bytes(config: RunConfig, base: Path) -> tuple[float | None, tuple[str, ...]]:
+    """KV bytes of one token over all ranks of a prefill replica, None unknown; and what to say about it."""
+    prefill = config.sides[0]
+    given = prefill.worker.kv_cache.bytes_per_token
+    if isinstance(given, int):
+        return float(given), ()
+    transfer = config.engine.kv_transfer
+    if transfer is None or transfer.bandwidth_gb_per_second is None:
+        return None, ("engine.kv_transfer gives no bandwidth: every transfer takes fallback_ms",)
+    timing = prefill.worker.timing
+    try:
+        from perf_db.gpu.memory import kv_bytes_per_token
+
+        root = perf_root(timing if isinstance(timing, DefaultTiming) else DefaultTiming(type="default"), base)
+        if config.engine.model is None or config.engine.hardware is None:
+            raise ConfigError("engine.model and engine.hardware are not given")
+        # A token's KV as a whole: tensor ranks send their shares side by side over the bandwidth of their worker.
+        whole = replace(deployment_of(prefill, root), tp=1)
+        return float(kv_bytes_per_token(whole, root)), ()
+    except (PerfDataError, ConfigError) as unknown:
+        raise ConfigError(
+            "engine.workers.prefill.kv_cache.bytes_per_token: transfers need the size of a token's KV, and it does not "
+            f"follow from the model here ({unknown}); give the bytes, over all ranks of a replica"
+        ) from None
 
 
 # ---------------------------------------------------------------- which estimator
@@ -146,7 +216,7 @@ def deployment_of(config: RunConfig, root: PerfRoot) -> Deployment:
     from perf_db.gpu.deployment import resolve
 
     engine = config.engine
-    shape, given = engine.workers.aggregated.parallelism, engine.precision
+    shape, given = config.worker.parallelism, engine.precision
     assert engine.model is not None and engine.hardware is not None, "checked with the configuration"
     experts = (
         {"moe_tp": shape.moe_tensor, "moe_ep": shape.moe_expert} if shape.moe_tensor * shape.moe_expert > 1 else {}
@@ -197,7 +267,7 @@ def _op_level(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
     from perf_db.gpu.compile import Limits, compile_deployment
     from sim.jit import PRICES, cache_root
 
-    scheduler = config.engine.workers.aggregated.scheduler
+    scheduler = config.worker.scheduler
     limits = Limits(
         max_batched_tokens=scheduler.max_batched_tokens,
         max_sequences=scheduler.max_sequences,
@@ -249,7 +319,7 @@ def _embedded(config: RunConfig, timing: DefaultTiming, absent: PerfDataError) -
             "measured ones with pip install 'tracemill[perfdata]', or remove the factors"
         )
     engine = config.engine
-    shape = engine.workers.aggregated.parallelism
+    shape = config.worker.parallelism
     header, arrays, about = embedded_timing(
         model=engine.model, system=engine.hardware, backend=engine.backend, tp=shape.tensor, dp=shape.attention_data
     )
@@ -300,7 +370,7 @@ def _table_of_metrics(config: RunConfig, file: str, base: Path) -> ForwardTable:
 def forward_identity(config: RunConfig) -> dict[str, Any]:
     """What a configuration says about a deployment, in the names of whole-forward tables."""
     engine = config.engine
-    shape, given = engine.workers.aggregated.parallelism, engine.precision
+    shape, given = config.worker.parallelism, engine.precision
     found: dict[str, Any] = {
         "model_path": engine.model,
         "system": engine.hardware,
@@ -369,7 +439,7 @@ def _correct(made: _Made, path: Path) -> None:
 # ---------------------------------------------------------------- memory
 def _blocks(config: RunConfig, base: Path) -> tuple[int | None, int | None, dict[str, Any]]:
     """(blocks to use where they are not given, blocks by the memory model, its breakdown)."""
-    worker = config.engine.workers.aggregated
+    worker = config.worker
     capacity, timing = worker.kv_cache.capacity, worker.timing
     derived = isinstance(capacity, DerivedCapacity)
     try:
@@ -404,7 +474,7 @@ def _blocks(config: RunConfig, base: Path) -> tuple[int | None, int | None, dict
 
 
 def _insist_on_room(config: RunConfig, blocks: int) -> None:
-    size, longest = config.engine.workers.aggregated.kv_cache.block_size, config.max_model_len
+    size, longest = config.worker.kv_cache.block_size, config.max_model_len
     need = 1 if longest is None or config.profile != "vllm" else -(-longest // size)
     if blocks < need:
         raise ConfigError(

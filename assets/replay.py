@@ -11,7 +11,7 @@ from assets import run_plots
 from assets.checks import LAWS, Verdict, check_run
 from assets.identity import sources_digest
 from assets.metadata import column_schema, key_figures, picture, stored_preview
-from assets.plots import spark
+from assets.plots import Drawn, spark
 from assets.replay_run import RunReport, run_replay
 from assets.settings import TRACES, RunSettings, input_faults, recipe_of
 from perf_db.commit import Commit
@@ -98,7 +98,8 @@ def replay_trace(
 
 def _replay_result(con: Any, report: RunReport) -> dg.MaterializeResult:
     pool, queue = run_plots.timeline(con, report.run_id)
-    panels = [pool, queue, run_plots.ttft_distribution(con, report.run_id), run_plots.pass_times(con, report.run_id)]
+    panels: list[Drawn] = [pool, queue, run_plots.ttft_distribution(con, report.run_id)]
+    panels.append(run_plots.pass_times(con, report.run_id))
     return dg.MaterializeResult(
         asset_key="replay",
         data_version=dg.DataVersion(str(report.run["result_digest"])),

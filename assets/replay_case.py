@@ -14,7 +14,7 @@ from assets.golden.unsupported import Unsupported
 from sim.config import ConfigError
 from sim.inputs import Workload
 from sim.metrics import Sla, Tap, summary
-from sim.spec import EngineSpec
+from sim.spec import Deployment
 
 
 def answer_case(path: Path, *, summary_only: bool) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def answer_case(path: Path, *, summary_only: bool) -> dict[str, Any]:
     return {"summary": figures, "per_request": compare_peer.rows(done)}
 
 
-def _load(path: Path) -> tuple[EngineSpec, Workload, Sla | None, int | None]:
+def _load(path: Path) -> tuple[Deployment, Workload, Sla | None, int | tuple[int, int] | None]:
     try:
         case = json.loads(path.read_bytes())
     except ValueError as error:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.cell_ops import cell_ops
-from assets.identity import canonical_json, digest, new_run_id, replay_id, sources_digest, timing_digest
+from assets.identity import canonical_json, digest, new_run_id, performance_digest, replay_id, sources_digest
 from assets.inputs import Inputs, prepare
 from assets.pricing import Pricing
 from assets.strict import insist
@@ -24,13 +24,14 @@ from perf_db.store import Store
 from perf_db.tables import CELL_OPS, schema_digest
 from perf_db.writer import Identity
 from sim.metrics import Metrics, Row, Tap
-from sim.result import PHASE_NAMES, Columns, Outcome, Sink
+from sim.result import PHASE_NAMES, ROLE_NAMES, Columns, Outcome, Sink
 from sim.sessions import of_sessions
+from sim.spec import Deployment, PoolsSpec
 from sim.timing.tables import ArrayTiming
 
 if TYPE_CHECKING:
     from sim.config import RunConfig
-    from sim.spec import EngineSpec, Timing
+    from sim.spec import Deployment, PoolsSpec
 
 Progress = Callable[[int, int], None]
 
@@ -92,22 +93,26 @@ def run_replay(
     inputs = prepare(config, base=base, progress=reading)
     prepared = time.perf_counter()
     # Loading machine code takes a good part of a second: not before the trace is known to be good.
-    from sim.engine import load_kernels, replay
+    from sim.engine import kernels_of, replay
     from sim.timing.compiled import compile_timing
 
-    load_kernels(drafting=inputs.spec.speculation is not None)
-    compile_timing(inputs.spec)  # array timings are packed once; from here on that is known
+    kernels_of(inputs.spec)()
+    for side in inputs.spec.sides:
+        compile_timing(side)  # array timings are packed once; from here on that is known
     loaded = time.perf_counter()
     run = run_facts(config, inputs, name=name)
     pricing = inputs.pricing or Pricing(inputs.spec)
     # Whatever ends the block before the commit, Ctrl-C and a cancelled Dagster step included, leaves nothing behind.
     with store.begin(run["run_id"], identity=_identity(inputs)) as writer:
-        sink = Tap(with_corrections(writer, inputs.spec.timing), warmup=inputs.workload.warmup)
+        sink = Tap(with_corrections(writer, inputs.spec), warmup=inputs.workload.warmup)
         outcome = replay(inputs.spec, inputs.workload, sink, progress=progress)
         replayed = time.perf_counter()
-        insist(pricing.strict, outcome.lookups)
-        if pricing.model is not None:
-            writer.rows(CELL_OPS.name, cell_ops(outcome.lookups, pricing.model, pricing.cells))
+        for role, side_pricing in zip(roles(inputs.spec), pricing.sides, strict=True):
+            mine = outcome.lookups["role"] == role
+            lookups = {name: values[mine] for name, values in outcome.lookups.items()}
+            insist(side_pricing.strict, lookups)
+            if side_pricing.model is not None:
+                writer.rows(CELL_OPS.name, cell_ops(lookups, side_pricing.model, side_pricing.cells))
         metrics = sink.compute(outcome, inputs.spec, sla=config.sla, gpus_per_worker=config.gpus_per_worker)
         rows = metric_rows(metrics, inputs) + session_rows(sink, inputs)
         writer.metrics(rows)
@@ -130,8 +135,15 @@ def run_replay(
     return RunReport(run, rows, summary(metrics, inputs), store.database, inputs, seconds, warnings)
 
 
-def pool_warnings(spec: EngineSpec, outcome: Outcome) -> tuple[str, ...]:
+def roles(spec: Deployment) -> range:
+    """Codes of the pools' roles, in order."""
+    return range(1, 3) if isinstance(spec, PoolsSpec) else range(1)
+
+
+def pool_warnings(spec: Deployment, outcome: Outcome) -> tuple[str, ...]:
     """What the demand for KV blocks says about how far the figures carry."""
+    if isinstance(spec, PoolsSpec):
+        return ()  # the peak is that of whichever pool held more; the view pass_mix tells them apart
     share = outcome.peak_active_blocks / spec.blocks
     if share < NEARLY_FULL:
         return ()
@@ -145,13 +157,14 @@ def run_facts(config: RunConfig, inputs: Inputs, *, name: str) -> dict[str, Any]
     """The part of a run's row that is known before the replay."""
     canonical, pricing = config.canonical(), inputs.pricing or Pricing(inputs.spec)
     # Where the pool follows from memory, the number found is part of what was replayed.
-    canonical["engine"]["workers"]["aggregated"]["kv_cache"]["capacity"]["blocks"] = inputs.spec.blocks
+    for code, side in zip(roles(inputs.spec), inputs.spec.sides, strict=True):
+        canonical["engine"]["workers"][ROLE_NAMES[code]]["kv_cache"]["capacity"]["blocks"] = side.blocks
     provenance = dict(inputs.provenance)
     if pricing.provenance:
         provenance["performance"] = pricing.provenance
     trace = str(inputs.provenance["digest"])
     parts = {
-        "performance": timing_digest(inputs.spec.timing),
+        "performance": performance_digest(inputs.spec),
         "engine": sources_digest("sim"),
         "schema": schema_digest(),
     }
@@ -170,9 +183,9 @@ def run_facts(config: RunConfig, inputs: Inputs, *, name: str) -> dict[str, Any]
         "backend": config.engine.backend,
         "model": config.engine.model,
         "hardware": config.engine.hardware,
-        "timing": inputs.spec.timing.kind if pricing.source == "given" else pricing.source,
+        "timing": pricing.timing,
         "mixed_pass": pricing.mixed_pass,
-        "kv_blocks": inputs.spec.blocks,
+        "kv_blocks": inputs.spec.sides[-1].blocks,
         "kv_blocks_estimated": pricing.estimated_blocks,
         "unproven": ",".join(unproven(inputs.spec)),
         "tracemill_version": metadata.version("tracemill"),
@@ -185,25 +198,33 @@ def run_facts(config: RunConfig, inputs: Inputs, *, name: str) -> dict[str, Any]
 class _Corrected:
     """Adds the factor of each correction bin to evidence: the engine counts bins, the snapshot knows their factors."""
 
-    def __init__(self, sink: Sink, timing: ArrayTiming) -> None:
+    def __init__(self, sink: Sink, timings: dict[int, ArrayTiming]) -> None:
         self._sink = sink
-        mixed = timing.arrays["factor_mixed"].ravel()
-        stores = {"prefill": timing.arrays["factor_prefill"], "decode": timing.arrays["factor_decode"].ravel()}
-        self._stores = [stores.get(name, mixed) for name in PHASE_NAMES]
+        self._stores: dict[int, list[np.ndarray]] = {}
+        for role, timing in timings.items():
+            mixed = timing.arrays["factor_mixed"].ravel()
+            stores = {"prefill": timing.arrays["factor_prefill"], "decode": timing.arrays["factor_decode"].ravel()}
+            self._stores[role] = [stores.get(name, mixed) for name in PHASE_NAMES]
 
     def rows(self, table: str, columns: Columns) -> None:
         if table == "evidence":
             bins, factor = columns["correction_bin"], np.full(len(columns["phase"]), np.nan)
-            for phase, store in enumerate(self._stores):
-                here = (columns["phase"] == phase) & (bins >= 0)
-                factor[here] = store[bins[here]]
+            for role, stores in self._stores.items():
+                for phase, store in enumerate(stores):
+                    here = (columns["role"] == role) & (columns["phase"] == phase) & (bins >= 0)
+                    factor[here] = store[bins[here]]
             columns = {**columns, "correction": factor}
         self._sink.rows(table, columns)
 
 
-def with_corrections(sink: Sink, timing: Timing) -> Sink:
+def with_corrections(sink: Sink, spec: Deployment) -> Sink:
     """The sink as it is, or one that writes the factors of a tuned snapshot into evidence."""
-    return _Corrected(sink, timing) if isinstance(timing, ArrayTiming) and timing.is_corrected else sink
+    timings = {
+        role: side.timing
+        for role, side in zip(roles(spec), spec.sides, strict=True)
+        if isinstance(side.timing, ArrayTiming) and side.timing.is_corrected
+    }
+    return _Corrected(sink, timings) if timings else sink
 
 
 def metric_rows(metrics: Metrics, inputs: Inputs) -> list[Row]:
@@ -228,10 +249,13 @@ def summary(metrics: Metrics, inputs: Inputs) -> dict[str, float | int | str | N
     return found
 
 
-def unproven(spec: EngineSpec) -> tuple[str, ...]:
+def unproven(deployment: Deployment) -> tuple[str, ...]:
     """Features in use that no recorded engine confirms."""
+    spec = deployment.sides[-1]
     drafts = spec.speculation
     found = {
+        # Recorded are those of the reference simulator.
+        "separate_pools_as_vllm": isinstance(deployment, PoolsSpec) and spec.profile == "vllm",
         # Two batches in flight and ranks in lockstep: each is confirmed alone, the pair was never recorded.
         "async_with_attention_dp": spec.async_scheduling and spec.dp > 1,
         "max_utilization": spec.profile == "trtllm" and spec.capacity_policy == "max_utilization",

@@ -14,7 +14,7 @@ from benchmarks.report import report
 from benchmarks.rounds import compare
 from benchmarks.workloads import Workload, workloads
 
-SECTIONS = ("engines", "growth", "startup", "large")
+SECTIONS = ("engines", "growth", "startup", "large", "ingest")
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -56,10 +56,11 @@ def main(
     """Measure SECTIONS (default: all) and write a report.
 
     \b
-    engines  both engines turn about on workloads a, b, c, e, f, ngram, mtp8, g, g1600, h
+    engines  both engines turn about on workloads a, b, c, d, e, f, ngram, mtp8, g, g1600, h
     growth   cost against concurrency and against the length of a trace
     startup  compilation, --help, a small replay
     large    ten million requests to disk
+    ingest   preparing large traces
     report   write the report of an earlier measurement again
 
     Sections and workloads that are not asked for stay as they are in the output folder.
@@ -87,6 +88,10 @@ def main(
             from benchmarks.startup import startup
 
             results[section] = {**taken, **startup(quick=quick, say=_say)}
+        elif section == "ingest":
+            from benchmarks.ingest import sizes
+
+            results[section] = {**taken, "runs": sizes(quick=quick, say=_say)}
         else:
             from benchmarks.large import large
 

@@ -13,7 +13,6 @@ import resource
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -133,36 +132,82 @@ def make_parquet(path: Path, *, megabytes: float, seed: int, dirt: float) -> dic
     return planted
 
 
+# What is measured: form, megabytes, share of bad rows, and MB per second that are asked for.
+CASES = (
+    ("jsonl", 2000, 0.0, 60),
+    ("jsonl", 2000, 0.007, 25),
+    ("csv", 1000, 0.0, 25),
+    ("csv", 1000, 0.007, 25),
+    ("parquet", 500, 0.0, 25),
+    ("parquet", 500, 0.007, 25),
+)
+LIMIT_MB = 2048  # peak memory
+
+
+def sizes(*, quick: bool, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Every case in a process of its own."""
+    from benchmarks.process import run
+
+    found = []
+    for form, megabytes, dirt, asked in CASES:
+        size = 2 if quick else megabytes
+        command = [sys.executable, "-m", "benchmarks.ingest", "--json", "--form", form]
+        answer = run([*command, "--mb", str(size), "--dirt", str(dirt)]).answer
+        spent = f"{answer['seconds']:.1f} s, {answer['cpu_seconds']:.1f} CPU s"
+        say(f"{answer['mb']:,.0f} MB of {form}, {dirt:.1%} bad: {spent}")
+        found.append({"form": form, "dirt": dirt, "asked_mb_per_s": asked, **answer})
+    return found
+
+
 def main() -> None:
     """Make, prepare, compare, report."""
-    from assets.ingest.ingest import ingest
-
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     options.add_argument("--mb", type=float, default=250)
     options.add_argument("--dirt", type=float, default=0.0, help="share of bad lines")
     options.add_argument("--form", choices=[*FORMS, "parquet"], default="jsonl")
     options.add_argument("--dir", type=Path, default=None, help="where to make the file")
+    options.add_argument("--json", action="store_true", help="one JSON object")
     given = options.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.dir) as folder:
-        source = Path(folder) / f"made.{given.form}"
-        planted = make(source, megabytes=given.mb, form=given.form, dirt=given.dirt)
+    got = measure(given.form, given.mb, given.dirt, given.dir)
+    if given.json:
+        print(json.dumps(got))
+        return
+    speed = f"{got['mb']:,.0f} MB in {got['seconds']:.1f} s: {got['mb'] / got['seconds']:.0f} MB/s"
+    # The second figure is what counts where others share the machine.
+    speed += f" ({got['mb'] / got['cpu_seconds']:.0f} MB per CPU second), peak {got['peak_mb']:,.0f} MB"
+    print(f"{got['rows']:,} rows, {speed}")
+    print(f"bad lines planted {got['planted']:,}, all found at their places")
+
+
+def measure(form: str, megabytes: float, dirt: float, folder: Path | None) -> dict[str, Any]:
+    """Make a file, prepare it, and make sure that every bad line is found on its line.
+
+    Raises:
+        SystemExit: the bad lines found are not those planted.
+    """
+    from assets.ingest.ingest import ingest
+
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        source = Path(scratch) / f"made.{form}"
+        planted = make(source, megabytes=megabytes, form=form, dirt=dirt)
         size = source.stat().st_size / 1e6
         start, busy = time.perf_counter(), time.process_time()
-        how: dict[str, Any] = {"format": "parquet", "columns": MAPPED} if given.form == "parquet" else {}
-        about = ingest(source, Path(folder) / "made.trace", **how)
+        how: dict[str, Any] = {"format": "parquet", "columns": MAPPED} if form == "parquet" else {}
+        about = ingest(source, Path(scratch) / "made.trace", **how)
         seconds, busy = time.perf_counter() - start, time.process_time() - busy
-        found = _bad_lines(Path(folder) / "made.trace")
-    counts, peak = about["counts"], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    peak = peak / 1024 if sys.platform == "darwin" else peak
-    speed = f"{size:,.0f} MB in {seconds:.1f} s: {size / seconds:.0f} MB/s"
-    # The second figure is what counts where others share the machine.
-    speed += f" ({size / busy:.0f} MB per CPU second), peak {peak:,.0f} MB"
-    print(f"{counts['rows_read']:,} rows, {speed}")
-    right = sum(found.get(line) == reason for line, reason in planted.items())
-    print(f"bad lines planted {len(planted):,}, found at their places {right:,}")
-    print("reasons", dict(Counter(found.values())))
+        found = _bad_lines(Path(scratch) / "made.trace")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if found != planted:
-        raise SystemExit("the bad lines found are not those planted")
+        right = sum(found.get(line) == reason for line, reason in planted.items())
+        raise SystemExit(f"of {len(planted):,} bad lines {right:,} were found at their places, {len(found):,} in all")
+    return {
+        "mb": size,
+        "rows": about["counts"]["rows_read"],
+        "planted": len(planted),
+        "seconds": seconds,
+        "cpu_seconds": busy,
+        "peak_mb": peak / 1024 if sys.platform == "darwin" else peak,
+    }
 
 
 def _bad_lines(folder: Path) -> dict[int, str]:

@@ -20,12 +20,20 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
     """The figures we compare, and the host time of the whole call."""
     from dynamo import _core
 
-    traffic = case["traffic"]
-    arguments = {
-        # Filled up with the engine's own defaults by the engine.
-        "extra_engine_args": _core._normalize_mocker_config(case["config"]),
-        "num_workers": case["topology"]["workers"],
-        "router_mode": case["topology"]["router_mode"],
+    traffic, topology = case["traffic"], case["topology"]
+    # Filled up with the engine's own defaults by the engine.
+    if topology["mode"] == "disaggregated":
+        arguments: dict[str, Any] = {
+            f"{role}_engine_args": _core._normalize_mocker_config(case[f"{role}_config"])
+            for role in ("prefill", "decode")
+        } | {f"num_{role}_workers": topology[f"{role}_workers"] for role in ("prefill", "decode")}
+    else:
+        arguments = {
+            "extra_engine_args": _core._normalize_mocker_config(case["config"]),
+            "num_workers": topology["workers"],
+        }
+    arguments |= {
+        "router_mode": topology["router_mode"],
         # Only the summary is asked for; anything per request would cost it time and memory.
         "capture_per_request": False,
         "capture_planner_details": False,

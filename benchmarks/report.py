@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from benchmarks import growth, large, startup
+from benchmarks import growth, ingest, large, startup
 from benchmarks.rounds import CHANCE
 from benchmarks.workloads import Target, workloads
 
@@ -24,7 +24,8 @@ project (FAST '25). Without `-o benchmarks` the results go to `build/benchmarks/
 def report(results: dict[str, Any]) -> str:
     """The whole page, as far as things were measured."""
     parts = ["# Benchmark results\n\n" + _INTRO]
-    for name, write in (("engines", _engines), ("growth", _growth), ("startup", _startup), ("large", _large)):
+    sections = {"engines": _engines, "growth": _growth, "startup": _startup, "large": _large, "ingest": _ingest}
+    for name, write in sections.items():
         if name in results:
             tried = "**Only tried, on a fraction of the work: no figure here means anything.**\n\n"
             parts += [
@@ -277,3 +278,18 @@ def _large(section: dict[str, Any]) -> str:
         )  # fmt: skip
     head = "requests to disk|wall s|engine s|stages, s|CPU s|peak MiB, asked below 8,192|disk MiB"
     return "## Very long traces\n\n" + _table(head, rows)
+
+
+def _ingest(section: dict[str, Any]) -> str:
+    rows = []
+    for r in section["runs"]:
+        speed, per_cpu = r["mb"] / r["seconds"], r["mb"] / r["cpu_seconds"]
+        rows.append(
+            [f"{r['mb']:,.0f} MB of {r['form']}, {r['rows']:,} rows", f"{r['planted']:,}", f"{r['seconds']:.1f}",
+             f"{speed:.0f}, asked {r['asked_mb_per_s']} {_mark(speed >= r['asked_mb_per_s'])}",
+             f"{r['cpu_seconds']:.1f}", f"{per_cpu:.0f}",
+             f"{r['peak_mb']:,.0f} {_mark(r['peak_mb'] <= ingest.LIMIT_MB)}"]
+        )  # fmt: skip
+    head = "prepared|bad rows, all found|wall s|MB/s|CPU s|MB per CPU s|peak MiB, asked at most 2,048"
+    text = "`tracemill trace ingest` of made-up files like those of Mooncake (jsonl, parquet) and Azure (csv):\n\n"
+    return "## Large traces\n\n" + text + _table(head, rows)

@@ -13,7 +13,7 @@ from benchmarks.process import ROOT, TRACEMILL, Run, run
 from benchmarks.workloads import Workload
 
 SAME = ("duration_ms", "completed_requests", "mean_ttft_ms")
-CHANCE = 0.01
+CHANCE = 0.02  # seeds alone move the mean TTFT of workload f by 1.3 % from least to most
 Say = Callable[[str], None]
 
 

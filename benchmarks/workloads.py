@@ -18,6 +18,7 @@ from assets.synthetic import poisson_arrivals
 BLOCK_TOKENS = {"vllm": 64, "trtllm": 32}
 BLOCKS = 16_384
 TRACE_BLOCK_TOKENS = 512
+TRANSFER_GB, KV_BYTES = 50.0, 131_072  # between separate pools: GB/s, bytes per token
 SEED = 7
 
 
@@ -31,7 +32,7 @@ class Target:
         rss_mib: peak memory; None means less than the other engine's.
     """
 
-    engine: float
+    engine: float | None
     summary_only: float | None = None
     with_tables: float | None = None
     rss_mib: float | None = 400
@@ -48,6 +49,7 @@ class Workload:
     fixed: bool = False  # 1 ms per prefill and per decode part; else the built-in polynomial
     blocks: int = BLOCKS
     replicas: int = 1
+    pools: tuple[int, int] | None = None  # prefill and decode workers, in pools of their own
     ranks: int = 1
     concurrency: int | None = None
     count: int | None = None
@@ -102,6 +104,20 @@ class Workload:
         }
         if trace is not None:
             traffic = {"kind": "trace", "format": "mooncake", "block_size": TRACE_BLOCK_TOKENS, "path": str(trace)}
+        if self.pools is not None:
+            prefill, decode = self.pools
+            transfer = {"kv_transfer_bandwidth": TRANSFER_GB, "kv_transfer_bytes_per_token": KV_BYTES}
+            topology = {"mode": "disaggregated", "prefill_workers": prefill, "decode_workers": decode}
+            roles = {
+                f"{role}_config": {"engine": engine | transfer | {"worker_type": role}, "dp_size": self.ranks}
+                for role in ("prefill", "decode")
+            }
+            return {
+                "name": self.key,
+                "topology": topology | {"router_mode": "round_robin"},
+                **roles,
+                "traffic": traffic,
+            }
         return {
             "name": self.key,
             "topology": {"mode": "aggregated", "workers": self.replicas, "router_mode": "round_robin"},
@@ -137,6 +153,14 @@ class Workload:
                 "kind": self.drafter,
                 "num_speculative_tokens": len(self.rates),
                 "acceptance_rates": list(self.rates),
+            }
+        if self.pools is not None:
+            cache = worker["kv_cache"] | {"bytes_per_token": KV_BYTES}
+            sides = [worker | {"kv_cache": cache, "parallelism": {"replicas": n}} for n in self.pools]
+            engine |= {
+                "mode": "disaggregated",
+                "kv_transfer": {"bandwidth_gb_per_second": TRANSFER_GB, "timing_mode": "full_prompt"},
+                "workers": dict(zip(("prefill", "decode"), sides, strict=True)),
             }
         return {
             "name": self.key,
@@ -182,14 +206,16 @@ def workloads(mooncake: Path | None, *, scale: float = 1.0) -> dict[str, Workloa
                  Target(25, summary_only=1.5), count=n(65_536), concurrency=64),
         Workload("c", f"TensorRT-LLM, polynomial, {n(65_536):,} × (1,024, 128), concurrency 64",
                  Target(25, summary_only=1.5), backend="trtllm", blocks=32_768, count=n(65_536), concurrency=64),
+        Workload("d", f"1 prefill and 2 decode workers, polynomial, {n(40_960):,} × (1,024, 128), concurrency 64",
+                 Target(10), pools=(1, 2), count=n(40_960), concurrency=64),
         Workload("e", f"2 workers × 8 attention-DP ranks, polynomial, {n(32_768):,} × (1,024, 128), concurrency 128",
                  Target(10), count=n(32_768), concurrency=128, replicas=2, ranks=8),
         Workload("f", f"MTP depth 2, 1.5 accepted, polynomial, {n(65_536):,} × (1,024, 128), concurrency 64",
                  Target(10), rates=(1.0, 0.5), count=n(65_536), concurrency=64),
         Workload("ngram", f"ngram depth 3 (0.8, 0.6, 0.4), polynomial, {n(131_072):,} × (1,024, 128), concurrency 64",
-                 Target(10), drafter="ngram", rates=(0.8, 0.6, 0.4), count=n(131_072), concurrency=64),
+                 Target(None, rss_mib=None), drafter="ngram", rates=(0.8, 0.6, 0.4), count=n(131_072), concurrency=64),
         Workload("mtp8", f"f on 2 workers × 8 attention-DP ranks, {n(131_072):,} × (1,024, 128), concurrency 128",
-                 Target(10), rates=(1.0, 0.5), count=n(131_072), concurrency=128, replicas=2, ranks=8),
+                 Target(None, rss_mib=None), rates=(1.0, 0.5), count=n(131_072), concurrency=128, replicas=2, ranks=8),
         overload("g", f"open-loop overload, Poisson 400/s, polynomial, {n(20_000):,} × (512, 128)", Target(10)),
         overload("g1600", "g with 1,600 blocks: preemptions in most passes", Target(5), blocks=1_600),
     ]  # fmt: skip

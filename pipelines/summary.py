@@ -98,8 +98,11 @@ def _latencies(found: Figures) -> list[str]:
 
 def _timing(run: Mapping[str, Any]) -> str:
     """Where the milliseconds come from: model and hardware are recorded, but not every price depends on them."""
-    kind = json.loads(run["config_json"])["engine"]["workers"]["aggregated"]["timing"]["type"]
+    workers = json.loads(run["config_json"])["engine"]["workers"]
     told = json.loads(run["provenance_json"]).get("performance") or {}
+    if "aggregated" not in workers:
+        return " / ".join(f"{role}: {workers[role]['timing']['type']}" for role in ("prefill", "decode"))
+    kind = workers["aggregated"]["timing"]["type"]
     source = told.get("source") or {}
     if run.get("timing") == "embedded":
         return f"tables that ship with tracemill: {_deployment(told['deployment'])}"

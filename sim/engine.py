@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -85,6 +86,15 @@ def replay(
 
 
 _loaded: set[bool] = set()
+
+
+def kernels_of(spec: Deployment) -> Callable[[], None]:
+    """What loads the machine code that this deployment runs on."""
+    if isinstance(spec, PoolsSpec):
+        from sim.pools import engine
+
+        return engine.load_kernels
+    return partial(load_kernels, drafting=spec.speculation is not None)
 
 
 def load_kernels(*, drafting: bool = False) -> None:

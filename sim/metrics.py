@@ -131,8 +131,9 @@ class Metrics:
             rows.append(
                 ("run", "committed_prefill_tokens", "total", self.committed_prefill_tokens, "tokens", self.n_passes)
             )
-        if self.acceptance is not None and self.spec.speculation is not None:
-            rows += self.acceptance.rows(self.spec.speculation.drafts)
+        drafter = self.spec.sides[-1].speculation
+        if self.acceptance is not None and drafter is not None:
+            rows += self.acceptance.rows(drafter.drafts)
         for scope in (self.run, self.steady):
             if scope is not None:
                 rows += _scope_rows(scope)
@@ -258,7 +259,9 @@ def compute(
         gpus_per_worker=_gpus(spec, gpus_per_worker),
         n_failed=int(np.count_nonzero((status == FAILED) & counted)),
         n_warmup=int(np.count_nonzero(sent[:warmup])),
-        acceptance=None if spec.speculation is None or acceptance is None else Acceptance().add(acceptance, warmup),
+        acceptance=None
+        if spec.sides[-1].speculation is None or acceptance is None
+        else Acceptance().add(acceptance, warmup),
     )
 
 
@@ -344,7 +347,7 @@ class Tap:
         """Every figure of the replay that wrote here; arguments as in the function of that name."""
         gpus, table, warmup = gpus_per_worker, self.requests(), self._warmup
         found = compute(table, outcome, None, spec, sla=sla, window=window, gpus_per_worker=gpus, warmup=warmup)
-        drafted = None if spec.speculation is None else self._acceptance
+        drafted = None if spec.sides[-1].speculation is None else self._acceptance
         return replace(found, committed_prefill_tokens=self._committed, acceptance=drafted)
 
 

@@ -418,7 +418,7 @@ def replay(spec: PoolsSpec, workload: Workload, sink: Sink) -> Outcome:
         if upcoming is None:
             ranks = [rank for worker in (*pools.prefill, *pools.decode) for rank in worker.ranks]
             blocked = [(k.spec, r) for k in ranks for r in (*k.waiting, *k.running, *k.inbox)]
-            blocked += [(spec.decode, h.request) for _, k in pools.targets for h in k.wanted]
+            blocked += [(spec.decode, h.request) for k in ranks if isinstance(k, DecodeRank) for h in k.wanted]
             if blocked:
                 side, request = blocked[0]
                 raise Deadlock(blocked_message(side, request.index, request.prompt, request.known, now))

@@ -215,6 +215,11 @@ class EngineSpec:
         return self.speculation is not None and self.speculation.kind != "ngram" and self.profile != "trtllm"
 
     @property
+    def sides(self) -> tuple[EngineSpec, ...]:
+        """The pools: this one."""
+        return (self,)
+
+    @property
     def reserves_to_end(self) -> bool:
         """Only what can run to its end is admitted, so nothing is ever thrown out (section 9)."""
         return self.profile == "trtllm" and self.capacity_policy == "guaranteed_no_evict"
@@ -262,9 +267,22 @@ class PoolsSpec:
     transfer: Transfer = field(default_factory=Transfer)
 
     @property
-    def sides(self) -> tuple[EngineSpec, EngineSpec]:
+    def sides(self) -> tuple[EngineSpec, ...]:
         """Prefill, decode."""
         return self.prefill, self.decode
+
+    @property
+    def profile(self) -> str:
+        return self.decode.profile
+
+    @property
+    def block_tokens(self) -> int:
+        return self.decode.block_tokens
+
+    @property
+    def ranks(self) -> int:
+        """Schedulers of both pools."""
+        return self.prefill.ranks + self.decode.ranks
 
     @property
     def workers(self) -> int:

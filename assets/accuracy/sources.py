@@ -67,7 +67,7 @@ def engine_of(path: Path) -> tuple[EngineSpec, dict[str, Any]]:
         "hardware": engine.hardware,
         "backend": engine.backend,
         "backend_version": engine.backend_version,
-        "tensor": engine.workers.aggregated.parallelism.tensor,
+        "tensor": config.worker.parallelism.tensor,
     }
     return config.engine_spec(), identity
 

@@ -119,11 +119,18 @@ LAWS = (
         f"""
         WITH about AS (
             SELECT peak_active_blocks AS peak,
-                   (config_json ->> '$.engine.workers.aggregated.kv_cache.capacity.blocks')::BIGINT AS pool
-            FROM runs WHERE run_id = $run)
-        SELECT {_PASS} AS row_key, p.active_blocks + p.cached_blocks + p.free_blocks - coalesce(a.pool, 0) AS figure
-        FROM (FROM passes WHERE run_id = $run) p, about a
-        WHERE p.active_blocks + p.cached_blocks + p.free_blocks != a.pool OR p.active_blocks > a.peak
+                   (config_json ->> '$.engine.workers.aggregated.kv_cache.capacity.blocks')::BIGINT AS pool,
+                   (config_json ->> '$.engine.workers.prefill.kv_cache.capacity.blocks')::BIGINT AS of_prefill,
+                   (config_json ->> '$.engine.workers.prefill.parallelism.replicas')::BIGINT AS first_decode_worker,
+                   (config_json ->> '$.engine.workers.decode.kv_cache.capacity.blocks')::BIGINT AS of_decode
+            FROM runs WHERE run_id = $run),
+        held AS (
+            SELECT p.*, a.peak,
+                   coalesce(a.pool, if(p.worker < a.first_decode_worker, a.of_prefill, a.of_decode), 0) AS pool
+            FROM (FROM passes WHERE run_id = $run) p, about a)
+        SELECT {_PASS} AS row_key, p.active_blocks + p.cached_blocks + p.free_blocks - p.pool AS figure
+        FROM held p
+        WHERE p.active_blocks + p.cached_blocks + p.free_blocks != p.pool OR p.active_blocks > p.peak
         """,
         "{figure:+,.0f} blocks beside the pool, or more in use than the recorded peak",
     ),
@@ -181,16 +188,35 @@ LAWS = (
         "requests_stay_on_their_rank",
         "error",
         "spans",
-        "a request is admitted and makes its tokens on the rank it was sent to",
+        "a request is admitted and makes its tokens on the rank it was sent to, but for prompts that are handed over",
         """
         WITH seen AS (
             SELECT request_id, worker, dp_rank FROM spans WHERE run_id = $run
-            UNION ALL SELECT request_id, worker, dp_rank FROM admissions WHERE run_id = $run)
+            UNION ALL SELECT a.request_id, a.worker, a.dp_rank FROM admissions a
+                      ANTI JOIN (FROM handoffs WHERE run_id = $run) h
+                      ON h.request_id = a.request_id AND h.source_worker = a.worker AND h.source_rank = a.dp_rank
+                      WHERE a.run_id = $run)
         SELECT DISTINCT 'request_id=' || s.request_id AS row_key, s.dp_rank AS figure
         FROM seen s LEFT JOIN (FROM requests WHERE run_id = $run) r USING (request_id)
         WHERE s.worker IS DISTINCT FROM r.worker OR s.dp_rank IS DISTINCT FROM r.dp_rank
         """,
         "it was seen on rank {figure:,.0f} of a worker",
+    ),
+    Check(
+        "handoffs_keep_their_order",
+        "error",
+        "handoffs",
+        "a prompt is held, its room reserved, its KV sent and taken note of, in this order; the source keeps its "
+        "blocks until the KV has arrived; no token comes before",
+        """
+        SELECT 'request_id=' || h.request_id AS row_key,
+               greatest(h.prefill_admitted_ns - h.held_ns, h.held_ns - h.reserved_ns, h.reserved_ns - h.transferred_ns,
+                        h.transferred_ns - h.activated_ns, h.activated_ns - h.decode_admitted_ns,
+                        h.transferred_ns - h.released_ns, h.decode_admitted_ns - r.first_token_ns) AS figure
+        FROM (FROM handoffs WHERE run_id = $run) h JOIN (FROM requests WHERE run_id = $run) r USING (request_id)
+        WHERE figure > 0
+        """,
+        "one instant lies {figure:,.0f} ns before the one it follows",
     ),
     Check(
         "same_work_costs_the_same",

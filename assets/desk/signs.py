@@ -125,7 +125,10 @@ SIGNS = (
         WITH groups AS (
             SELECT worker, group_pass_no, min(start_ns) AS start_ns, max(end_ns) AS end_ns, sum(n_running) AS running,
                    sum(n_completed) AS completed
-            FROM passes WHERE run_id = $run GROUP BY ALL),
+            FROM passes WHERE run_id = $run
+                 -- Prompts that are handed over leave a worker without ending there.
+                 AND worker NOT IN (SELECT source_worker FROM handoffs WHERE run_id = $run)
+            GROUP BY ALL),
         steps AS (
             SELECT *, lag(end_ns) OVER w AS free_ns, lag(running) OVER w - lag(completed) OVER w
                    - coalesce(lag(completed, 2) OVER w, 0) AS left_running

@@ -17,7 +17,7 @@ CHOICE = ("committed", "running", "waiting", *BLOCKS)
 def differences(case: Mapping[str, Any], names: tuple[str, ...], replayed: Replayed) -> Iterator[str]:
     """Every place where the replay departs from `expected`, one line each, in pass order."""
     expected = case["expected"]
-    skipped = CHOICE if replayed.spec.profile == "parity" and replayed.spec.async_scheduling else ()
+    skipped = CHOICE if replayed.spec.profile == "parity" and replayed.spec.sides[0].async_scheduling else ()
     got = _passes(names, replayed)
     if len(got) != len(expected["passes"]):
         yield f"passes: expected {len(expected['passes'])}, got {len(got)}"
@@ -36,7 +36,7 @@ def differences(case: Mapping[str, Any], names: tuple[str, ...], replayed: Repla
 def _passes(names: tuple[str, ...], replayed: Replayed) -> list[dict[str, Any]]:
     """The passes of rank 0 in the words of a case file."""
     listed = []
-    two = replayed.spec.profile == "vllm" and replayed.spec.async_scheduling
+    two = replayed.spec.profile == "vllm" and replayed.spec.sides[0].async_scheduling
     for pass_ in rebuild.passes(replayed.tables, in_flight=2 if two else 1):
         row, requests = pass_.row, []
         for s in pass_.requests:

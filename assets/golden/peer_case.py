@@ -245,6 +245,7 @@ def _workload(traffic: Mapping[str, Any], engine_block_tokens: int, base: Path) 
 def _other_format(traffic: Mapping[str, Any], name: str, engine_block_tokens: int) -> tuple[Workload, str | None]:
     """Rows of the formats that the trace readers know."""
     from assets.ingest import FORMATS, TraceError, read_trace
+    from assets.ingest.shape import as_queue
     from assets.inputs import workload_of
 
     if name not in FORMATS:
@@ -265,6 +266,7 @@ def _other_format(traffic: Mapping[str, Any], name: str, engine_block_tokens: in
             )
         except TraceError as problem:
             raise ConfigError(f"traffic.rows: {problem}") from None
+    trace = as_queue(trace, file_order=lanes is not None)
     workload = workload_of(
         trace,
         len(trace),

@@ -134,12 +134,12 @@ class Reader(Parser):
         chained = are_chains(waits, plays)
         members = Counter(plays[each] for each in waits)
         starts = _starts({each: self._steps[each] for each in waits}, plays)
-        # The older form has one clock for all plays; in the newer one each counts from its own start.
-        own = dict.fromkeys(starts, 0) if not self._versioned else starts
-        at = {each: (self._steps[each].not_before_ns or 0) - own[plays[each]] for each in waits}
+        # All plays are on one clock: each starts when its first root does.
+        at = {each: self._steps[each].not_before_ns or 0 for each in waits}
         for request_id, order_ns in places_in_time(waits, at).items():
             step, play = self._steps[request_id], plays[request_id]
-            alone = members[play] == 1
+            # A play of the newer form is one, however small; in the older one a request that nothing connects is alone.
+            alone = not self._versioned and members[play] == 1
             made = step.row._replace(
                 arrival_ns=order_ns,
                 session=None if alone else play,

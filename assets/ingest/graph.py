@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 
@@ -102,8 +103,24 @@ def components(waits: Waits) -> dict[str, str]:
 
 
 def places_in_time(waits: Waits, start_ns: Mapping[str, int]) -> dict[str, int]:
-    """A start for each request that is not before those of the requests it waits for; in order of these starts."""
+    """A start for each request that is not before those of the requests it waits for.
+
+    In order of these starts; at equal ones as given, as far as each comes after those it waits for.
+    """
     found: dict[str, int] = {}
     for each in in_order(waits):
         found[each] = max([start_ns[each], *(found[wait.request_id] for wait in waits[each])])
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+    number = {each: i for i, each in enumerate(waits)}
+    followers = _followers(waits)
+    open_ = {each: len({wait.request_id for wait in all_}) for each, all_ in waits.items()}
+    ready = [(found[each], number[each], each) for each, count in open_.items() if count == 0]
+    heapify(ready)
+    ordered: dict[str, int] = {}
+    while ready:
+        place, _, each = heappop(ready)
+        ordered[each] = place
+        for follower in followers.get(each, []):
+            open_[follower] -= 1
+            if open_[follower] == 0:
+                heappush(ready, (found[follower], number[follower], follower))
+    return ordered

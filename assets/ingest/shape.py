@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from assets.ingest.fields import MAX_NS, MAX_TOKENS
 from assets.ingest.trace import Counts, Quarantine, Trace, TraceError, Waits, reordered
 
 S = 10**9  # ns
+BY_FILE = "agentic_mooncake"  # its requests tie in the order of the file, those of recordings in that of their times
 
 
 def shaped(trace: Trace, steps: Sequence[Any], read: Callable[[Any], Trace]) -> tuple[Trace, list[dict[str, Any]]]:
@@ -133,6 +136,55 @@ STEPS = {
 }
 
 
+def as_queue(trace: Trace, *, file_order: bool) -> Trace:
+    """Rows as an engine takes them: whoever is due at the same instant goes in this order.
+
+    Args:
+        file_order: sessions and plays one after the other as the file has them, whatever their times; else by their
+            starts. Requests of a play that wait for one another are in the order of the file (or of their times, in a
+            recording) either way, as far as each comes after those it waits for.
+    """
+    if trace.waits is None and not file_order:
+        return trace
+    firsts = _firsts(trace)
+    place = firsts
+    if file_order:
+        play = np.full(len(trace), np.iinfo(np.int64).max)
+        np.minimum.at(play, firsts, trace.request_id)
+        place = play[firsts]
+    order = np.argsort(place, kind="stable")
+    if trace.waits is not None:
+        order = _waits_first(trace, place)
+    return trace if (order[1:] > order[:-1]).all() else _taken(trace, order)
+
+
+def _waits_first(trace: Trace, place: np.ndarray) -> np.ndarray:
+    """Rows by place, then in the order of their format, each after those it waits for."""
+    assert trace.waits is not None
+    offsets, on = trace.waits.offsets.tolist(), trace.waits.on.tolist()
+    row_of = {request: i for i, request in enumerate(trace.request_id.tolist())}
+    # The one that opens a play stays its first, wherever it stands in the file.
+    rows = np.arange(len(trace))
+    number = np.where(_firsts(trace) == rows, -1, trace.request_id if trace.format == BY_FILE else rows)
+    keys = list(zip(place.tolist(), number.tolist(), range(len(trace)), strict=True))
+    open_ = [len(set(on[a:b])) for a, b in pairwise(offsets)]
+    followers: dict[int, list[int]] = {}
+    for i, (a, b) in enumerate(pairwise(offsets)):
+        for request in set(on[a:b]):
+            followers.setdefault(row_of[request], []).append(i)
+    ready = [keys[i] for i, count in enumerate(open_) if count == 0]
+    heapify(ready)
+    order = []
+    while ready:
+        i = heappop(ready)[2]
+        order.append(i)
+        for follower in followers.get(i, ()):
+            open_[follower] -= 1
+            if open_[follower] == 0:
+                heappush(ready, keys[follower])
+    return np.array(order)
+
+
 def _firsts(trace: Trace) -> np.ndarray:
     """Row of the first turn of each row's session (or of the row itself)."""
     rows = np.arange(len(trace))
@@ -151,6 +203,11 @@ def _kept(trace: Trace, keep: np.ndarray) -> Trace:
     if not len(rows):
         return found
     return replace(found, arrival_ns=found.arrival_ns - int(found.arrival_ns.min()))
+
+
+def first_rows(trace: Trace, n: int) -> Trace:
+    """The first n rows in order of arrival."""
+    return trace if n >= len(trace) else _taken(trace, np.arange(n))
 
 
 def _taken(trace: Trace, rows: np.ndarray) -> Trace:

@@ -2,10 +2,10 @@
 
 Times in seconds from the session's start, ids of whole blocks only (the last, partly filled block has none and is
 nobody else's), ids local to their document. No call starts before its recorded time in the session. Calls that follow
-one another are turns: each waits for the one before and then as long as the recorded pause between them. Where calls
-overlap or subagents are launched, they wait for what had ended when they were made: `weka_graph`. Times of nested calls
-count from their subagent's start in some files and from the session's start in others; a nested time before its
-subagent's own can only be the former.
+one another are turns: each waits for the one before and then, if it goes on from its prompt, as long as the recorded
+pause. Where calls overlap, go on from an earlier one, or launch subagents, they wait for what had ended when they were
+made: `weka_graph`. Times of nested calls count from their subagent's start in some files and from the session's start
+in others; a nested time before its subagent's own can only be the former.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from assets.ingest.json_text import hash_ids, json_object
 from assets.ingest.parser import Format, Options, Parser
 from assets.ingest.rows import Row
 from assets.ingest.times import UNITS, span_ns
-from assets.ingest.weka_graph import Agent, Call, Launch, calls_that_wait, overlaps, turns
+from assets.ingest.weka_graph import Agent, Call, Launch, calls_that_wait, is_chain, overlaps, turns
 
 S, MS = UNITS["s"], UNITS["ms"]
 CALLS, SUBAGENT = ("n", "s"), "subagent"
@@ -152,7 +152,7 @@ class Reader(Parser):
         for session in self._sessions:
             self._found["overlapping_calls", ""] += overlaps(session.agent)
         # One file, one kind of session: turns that follow one another, or calls that wait for one another.
-        graph = self._count("subagents") or self._count("overlapping_calls")
+        graph = not all(is_chain(session.agent) for session in self._sessions)
         for session in self._sessions:
             for call, row in calls_that_wait(session.agent) if graph else turns(session.agent):
                 yield call.ordinal, session.number, call.text, row

@@ -3,9 +3,9 @@
 A recording says when calls started and ended, not why. What is taken from it:
 
 * A call waits for every call of its own agent that had ended when it started (those that others of them had waited for
-  already are left out). For the one whose conversation it goes on with, the recorded pause between them is kept; for
-  the others the end is enough. The conversation it goes on with is the one that shares the longest prompt with it; if
-  none shares any, the only one there is.
+  already are left out). For the one that it goes on from, the recorded pause between them is kept; for the others the
+  end is enough. It goes on from the latest call of the conversation that shares the longest prompt with it. One that
+  shares with none begins a conversation; but the second call of an agent goes on from the first if no other does.
 * A subagent's first calls wait for the last call its launcher had made: for its end and the recorded pause if it had
   ended, else as long after its start as recorded.
 * What a subagent was waited for (it is not launched asynchronously) holds back the launcher's first call after it had
@@ -58,6 +58,10 @@ class Agent(NamedTuple):
     calls: list[Call]
     launched: list[Launch]
 
+    def in_time(self) -> list[Call]:
+        """Its own calls by their starts."""
+        return sorted(self.calls, key=lambda call: call.start_ns)
+
     def all_calls(self) -> list[Call]:
         """With those of its subagents, in the order of the document."""
         found: list[Call] = []
@@ -85,23 +89,28 @@ class Launch(NamedTuple):
 
 def overlaps(agent: Agent) -> int:
     """Calls of an agent that started before the one before them had ended."""
-    calls = sorted(agent.calls, key=lambda call: call.start_ns)
-    return sum(not call.follows(before) for before, call in pairwise(calls)) + sum(
+    return sum(not call.follows(before) for before, call in pairwise(agent.in_time())) + sum(
         overlaps(launch.agent) for launch in agent.launched
+    )
+
+
+def is_chain(agent: Agent) -> bool:
+    """Whether its calls are turns: no subagents, no overlaps, each goes on from the one before or from none."""
+    calls = agent.in_time()
+    return (
+        not agent.launched
+        and all(call.follows(before) for before, call in pairwise(calls))
+        and all(other in (None, before) for other, before in zip(_goes_on_from(calls)[1:], calls, strict=False))
     )
 
 
 def turns(agent: Agent) -> Iterator[tuple[Call, Row]]:
     """One call after another, as the turns of a session."""
-    before: Call | None = None
-    for call in sorted(agent.calls, key=lambda call: call.start_ns):
-        row = call.row
-        if before is None:
-            opened_ns = call.start_ns
-        else:
-            row = row._replace(delay_ns=call.pause_ns(before), not_before_ns=call.start_ns - opened_ns)
-        yield call, row
-        before = call
+    calls = agent.in_time()
+    yield calls[0], calls[0].row
+    for call, before, other in zip(calls[1:], calls, _goes_on_from(calls)[1:], strict=False):
+        pause_ns = 0 if other is None else call.pause_ns(before)
+        yield call, call.row._replace(delay_ns=pause_ns, not_before_ns=call.start_ns - calls[0].start_ns)
 
 
 def calls_that_wait(agent: Agent) -> Iterator[tuple[Call, Row]]:
@@ -128,25 +137,24 @@ def _visit(
     launches: dict[int, list[Launch]] = {}
     for launch in agent.launched:
         launches.setdefault(launch.at, []).append(launch)
-    talks = _Talks()
-    order = sorted(range(len(agent.calls)), key=lambda i: agent.calls[i].start_ns)
+    ended, in_time = _Ended(), agent.in_time()
+    from_ = dict(zip([call.ordinal for call in in_time], _goes_on_from(in_time), strict=True))
+    place = {call.ordinal: i for i, call in enumerate(agent.calls)}
     # Subagents launched before the first call have their launcher's launcher to wait for, if there is one.
     for launch in launches.get(0, []):
         _visit(launch.agent, launcher, ordered, waits)
-    for i in order:
-        call = agent.calls[i]
-        mine = waits[call.ordinal] = talks.ended_before(call)
+    for call in in_time:
+        mine = waits[call.ordinal] = ended.before(call, from_[call.ordinal])
         if not mine and launcher is not None:
             if call.follows(launcher):
                 mine[launcher.ordinal, False] = call.pause_ns(launcher)
             else:
                 mine[launcher.ordinal, True] = max(0, call.start_ns - launcher.start_ns)
         while joining and joining[0][0] <= call.start_ns + SLACK_NS and _is_visited(joining[0][2], waits):
-            for last in _last_calls(joining.pop(0)[2].agent):
+            for last in _last_calls(joining.pop(0)[2].agent, waits):
                 mine[last.ordinal, False] = call.pause_ns(last)
         ordered.append(call)
-        talks.add(call)
-        for launch in launches.get(i + 1, []):
+        for launch in launches.get(place[call.ordinal] + 1, []):
             _visit(launch.agent, call, ordered, waits)
 
 
@@ -154,54 +162,55 @@ def _is_visited(launch: Launch, waits: dict[int, dict[tuple[int, bool], int]]) -
     return all(call.ordinal in waits for call in launch.agent.all_calls())
 
 
-def _last_calls(agent: Agent) -> list[Call]:
-    """Calls of an agent after whose end it started no other."""
-    latest_ns = max((call.start_ns for call in agent.calls), default=0)
-    found = [call for call in agent.calls if call.over_ns > latest_ns or call.start_ns == latest_ns]
-    return found + [call for launch in agent.launched if launch.blocks for call in _last_calls(launch.agent)]
+def _last_calls(agent: Agent, waits: dict[int, dict[tuple[int, bool], int]]) -> list[Call]:
+    """Calls of an agent, and of the subagents it waited for, that no other call of the agent has waited for."""
+    found = [*agent.calls, *(call for one in agent.launched if one.blocks for call in _last_calls(one.agent, waits))]
+    covered = {other for call in agent.calls for other, on_dispatch in waits[call.ordinal] if not on_dispatch}
+    return [call for call in found if call.ordinal not in covered]
 
 
-class _Talks:
-    """The calls of one agent so far: which had ended, and which conversations they are of."""
+class _Ended:
+    """The calls of one agent so far: which had ended when another started."""
 
     def __init__(self) -> None:
         self._running: list[Call] = []
-        self._edge: list[Call] = []  # have ended, and no other call has waited for all of them
-        self._tails: list[list[Call]] = []  # conversations, by their calls
+        self._edge: list[Call] = []  # have ended, and no other that has ended waited for them
+        self._waited: dict[int, set[int]] = {}
 
-    def add(self, call: Call) -> None:
-        self._running.append(call)
-
-    def ended_before(self, call: Call) -> dict[tuple[int, bool], int]:
-        """What the call waits for. Remembers which conversation it goes on with."""
-        fresh = [other for other in self._running if call.follows(other)]
-        self._running = [other for other in self._running if not call.follows(other)]
-        self._edge += fresh
-        latest_ns = max((other.start_ns for other in self._edge), default=0)
-        self._edge = [other for other in self._edge if other.over_ns > latest_ns or other.start_ns == latest_ns]
-        found: dict[tuple[int, bool], int] = {(other.ordinal, False): 0 for other in self._edge}
-        before = self._before(call)
-        if before is not None:
-            found[before.ordinal, False] = call.pause_ns(before)
+    def before(self, call: Call, other: Call | None) -> dict[tuple[int, bool], int]:
+        """What the call waits for, going on from the other one."""
+        fresh = [each for each in self._running if call.follows(each)]
+        self._running = [each for each in self._running if not call.follows(each)] + [call]
+        covered = {each for one in fresh for each in self._waited[one.ordinal]}
+        self._edge = [each for each in [*self._edge, *fresh] if each.ordinal not in covered]
+        found: dict[tuple[int, bool], int] = {(each.ordinal, False): 0 for each in self._edge}
+        if other is not None:
+            found[other.ordinal, False] = call.pause_ns(other)
+        self._waited[call.ordinal] = {ordinal for ordinal, _ in found}
         return found
 
-    def _before(self, call: Call) -> Call | None:
-        """The call whose conversation this one goes on with."""
+
+def _goes_on_from(calls: list[Call]) -> list[Call | None]:
+    """Of each call (in order of their starts) the one whose conversation it goes on with."""
+    found: list[Call | None] = []
+    talks: list[list[Call]] = []
+    for call in calls:
         best, best_shared, best_talk = None, 0, None
-        for talk in self._tails:
+        for talk in talks:
             ended = next((other for other in reversed(talk) if call.follows(other)), None)
             if ended is None or ended.model != call.model:
                 continue
             shared = _shared(ended, call)
             if shared > best_shared or (shared == best_shared > 0 and best and ended.over_ns > best.over_ns):
                 best, best_shared, best_talk = ended, shared, talk
-        if best is None and len(self._tails) == 1 and call.follows(self._tails[0][-1]):
-            best, best_talk = self._tails[0][-1], self._tails[0]
         if best_talk is not None and best_talk[-1] is best:
             best_talk.append(call)
         else:
-            self._tails.append([call])
-        return best
+            talks.append([call])
+        found.append(best)
+    if len(calls) > 1 and found[1] is None and all(other is not calls[0] for other in found):
+        found[1] = calls[0] if calls[1].follows(calls[0]) else None
+    return found
 
 
 def _shared(one: Call, other: Call) -> int:

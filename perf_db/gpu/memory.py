@@ -130,6 +130,18 @@ def capacity(
     )
 
 
+def kv_bytes_per_token(deployment: Deployment, root: PerfRoot) -> int:
+    """KV bytes that one token takes on one rank; nothing has to fit anywhere.
+
+    Raises:
+        PerfDataError: the model or the system is unknown.
+    """
+    model, hardware = load_model(root, deployment.model), load_hardware(root, deployment.system)
+    architecture = architecture_of(model)
+    symbols = _symbols(deployment, model, architecture, hardware)
+    return int(evaluate(architecture.memory["kv_bytes_per_token"], symbols))
+
+
 def weight_bytes(deployment: Deployment, model: Model, architecture: Architecture, symbols: Mapping[str, Any]) -> float:
     """Bytes of weights on one rank."""
     listed = operators_of(architecture.operators, symbols, "context", precisions_of(deployment, model))

@@ -12,17 +12,34 @@ from pipelines.exits import DIFFERENT
 
 @click.command()
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--vs", "other", type=click.Path(exists=True, path_type=Path),
-              help="The base: a checkout, a virtual environment or an interpreter.  [default: this installation]")
+@click.option(
+    "--vs",
+    "other",
+    type=click.Path(exists=True, path_type=Path),
+    help="The base: a checkout, a virtual environment or an interpreter.  [default: this installation]",
+)
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field, on both sides.")
 @click.option("--base-set", multiple=True, metavar="KEY=VALUE", help="Override a field of the base only.")
 @click.option("--head-set", multiple=True, metavar="KEY=VALUE", help="Override a field of the head only.")
-@click.option("--rounds", type=click.IntRange(1, 1000), default=5, show_default=True,
-              help="Each runs base and head twice, turn about.")
-@click.option("--fail-above", type=click.FloatRange(min=0, min_open=True), metavar="RATIO",
-              help="Exit code 1 if the engine takes more than RATIO times as long as the base, beyond the noise.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path),
-              help="Keep the measurements, for an evidence pack.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 1000),
+    default=5,
+    show_default=True,
+    help="Each runs base and head twice, turn about.",
+)
+@click.option(
+    "--fail-above",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="RATIO",
+    help="Exit code 1 if the engine takes more than RATIO times as long as the base, beyond the noise.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep the measurements, for an evidence pack.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def bench(
     config: Path,

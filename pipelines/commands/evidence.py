@@ -24,12 +24,22 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Folder of the pack.")
 @click.option("--suite", help="Compare the last results of a suite's scenarios with their baselines.")
 @only_option
-@click.option("--bench", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Measurements of host performance: what tracemill bench -o wrote.")
-@click.option("--golden", type=click.Path(exists=True, path_type=Path),
-              help="Folder of recorded answers of other engines, to be checked with this engine.")
-@click.option("--check", "pack", type=click.Path(exists=True, file_okay=False, path_type=Path),
-              help="Make the pack in this folder again from its raw tables, and compare cell by cell.")
+@click.option(
+    "--bench",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Measurements of host performance: what tracemill bench -o wrote.",
+)
+@click.option(
+    "--golden",
+    type=click.Path(exists=True, path_type=Path),
+    help="Folder of recorded answers of other engines, to be checked with this engine.",
+)
+@click.option(
+    "--check",
+    "pack",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Make the pack in this folder again from its raw tables, and compare cell by cell.",
+)
 @suite_option
 @baselines_folder
 @warehouse

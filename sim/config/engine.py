@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool
 
-from sim.config.base import Count, Ratio, Section, count_or, only
+from sim.config.base import Count, Milliseconds, Ratio, Section, count_or, only
 from sim.config.speculation import Speculation
 from sim.config.timing import EstimationMode, Timing
 from sim.result import MOST_DRAFTS
@@ -16,10 +16,9 @@ DEFAULT_BLOCK_SIZE = 64
 TRTLLM_BLOCK_SIZE = 32
 DEFAULT_MAX_BATCHED_TOKENS = 8192
 DEFAULT_MAX_SEQUENCES = 256
+PREFILL_MAX_SEQUENCES = 1  # of workers that only prefill
 
-NO_ROLES = (
-    "separate prefill and decode workers are not available yet; use engine.mode: aggregated with workers.aggregated"
-)
+NO_MODE = "use aggregated, or disaggregated for prefill and decode in pools of their own"
 NO_BACKEND = "this backend is not available yet; use backend: vllm or trtllm"
 NO_POLICY = "only guaranteed_no_evict and max_utilization are modelled"
 NO_DECODER = "drafting decoders are not replayed; give speculation or nextn"
@@ -100,7 +99,7 @@ class KvCache(Section):
     capacity: Annotated[FixedCapacity | DerivedCapacity, Field(discriminator="type")] = FixedCapacity(
         type="fixed", blocks=DEFAULT_BLOCKS
     )
-    bytes_per_token: Annotated[Any, count_or("auto")] = None  # matters to transfers and tiers, of which there are none
+    bytes_per_token: Annotated[Any, count_or("auto")] = None  # of all ranks of a replica; matters to transfers
     host_offload: Annotated[Any, only(None, because=NO_TIERS)] = None
     g3_offload: Annotated[Any, only(None, because=NO_TIERS)] = None
     state_cache: Annotated[Any, only(None, because="recurrent state is not modelled; remove it")] = None
@@ -128,18 +127,27 @@ class Worker(Section):
 
 
 class Workers(Section):
-    """Roles. Aggregated only, for now."""
+    """Roles: `aggregated` alone, or `prefill` and `decode`, as `engine.mode` says."""
 
-    aggregated: Worker
-    prefill: Annotated[Any, only(None, because=NO_ROLES)] = None
-    decode: Annotated[Any, only(None, because=NO_ROLES)] = None
+    aggregated: Worker | None = None
+    prefill: Worker | None = None
+    decode: Worker | None = None
     encoder: Annotated[Any, only(None, because="vision encoders are not modelled; remove it")] = None
+
+
+class KvTransfer(Section):
+    """How KV gets from a prefill to a decode worker. Transfers do not slow each other."""
+
+    bandwidth_gb_per_second: Annotated[float, Field(gt=0, le=1e9)] | None = None  # decimal GB; None: takes fallback_ms
+    timing_mode: Literal["destination_missing", "full_prompt"] = "destination_missing"
+    fixed_state_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0  # sent with every prompt, whatever its length
+    fallback_ms: Milliseconds = 0.0  # of a transfer whose size or rate is unknown
 
 
 class Engine(Section):
     """Model, hardware and pool. Model and hardware are recorded with every run, whatever the timing."""
 
-    mode: Annotated[Any, only("aggregated", because=NO_ROLES)] = "aggregated"
+    mode: Annotated[Any, only("aggregated", "disaggregated", because=NO_MODE)] = "aggregated"
     model: Annotated[str, Field(min_length=1)] | None = None
     hardware: Annotated[str, Field(min_length=1)] | None = None
     backend: Annotated[Any, only("vllm", "trtllm", because=NO_BACKEND)] = "vllm"
@@ -157,8 +165,6 @@ class Engine(Section):
     nextn_accepted: Annotated[float, Field(ge=0)] | None = None  # of their drafts, on average
     speculation: Speculation | None = None
     decoder_replay: Annotated[Any, only(None, False, because=NO_DECODER)] = None
-    kv_transfer: Annotated[
-        Any, only(None, because="KV moves only between separate prefill and decode workers; remove it")
-    ] = None
+    kv_transfer: KvTransfer | None = None
     afd: Annotated[Any, only(None, because="attention/FFN separation is not modelled; remove it")] = None
     tokenization: Annotated[Any, only(None, because="tokenizer time is not modelled; remove it")] = None

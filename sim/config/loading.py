@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from sim.config.base import ConfigError
-from sim.config.engine import TRTLLM_BLOCK_SIZE
+from sim.config.engine import PREFILL_MAX_SEQUENCES, TRTLLM_BLOCK_SIZE
 from sim.config.lengths import NUMBER
 from sim.config.rules import ABSENT, Fault, Raw, faults
-from sim.config.run import RunConfig
+from sim.config.run import ROLES, RunConfig
 from sim.config.schema import names_at
 from sim.config.timing import CHOOSE
 from sim.config.traffic import DEFAULT_TRAFFIC
@@ -54,9 +54,6 @@ def load_run_config(
         config = RunConfig.model_validate(values, context={"base": base})
     except ValidationError as error:
         problems += [_fault(each, values, assigned) for each in error.errors()]
-    if Raw(values).get("engine.mode") == "disaggregated":
-        # The mode is refused already; asking for the role it does not have would only confuse.
-        problems = [each for each in problems if (each.field, each.value) != ("engine.workers.aggregated", ABSENT)]
     problems += faults(values)
     if problems or config is None:
         lines = "\n".join(f"  {line}" for line in dict.fromkeys(_line(each) for each in problems))
@@ -65,14 +62,18 @@ def load_run_config(
 
 
 def _fill_in_backend(values: dict[str, Any]) -> None:
-    """Defaults that depend on the backend, written out where the file says nothing."""
+    """Defaults that depend on backend and role, written out where the file says nothing."""
     raw = Raw(values)
+    prefill = raw.get("engine.workers.prefill")
+    if isinstance(prefill, dict) and isinstance(scheduler := prefill.setdefault("scheduler", {}), dict):
+        scheduler.setdefault("max_sequences", PREFILL_MAX_SEQUENCES)
     if raw.get("engine.backend") != "trtllm":
         return
     values.setdefault("profile", "trtllm")
-    worker = raw.get("engine.workers.aggregated")
-    if isinstance(worker, dict) and isinstance(cache := worker.setdefault("kv_cache", {}), dict):
-        cache.setdefault("block_size", TRTLLM_BLOCK_SIZE)
+    for role in ROLES:
+        worker = raw.get(f"engine.workers.{role}")
+        if isinstance(worker, dict) and isinstance(cache := worker.setdefault("kv_cache", {}), dict):
+            cache.setdefault("block_size", TRTLLM_BLOCK_SIZE)
 
 
 def _apply(values: dict[str, Any], overrides: Sequence[str]) -> tuple[list[Fault], set[str]]:

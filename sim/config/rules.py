@@ -10,7 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from sim.config.engine import DEFAULT_BLOCK_SIZE, DEFAULT_BLOCKS, DEFAULT_MAX_BATCHED_TOKENS, DEFAULT_MAX_SEQUENCES
+from sim.config.engine import (
+    DEFAULT_BLOCK_SIZE,
+    DEFAULT_BLOCKS,
+    DEFAULT_MAX_BATCHED_TOKENS,
+    DEFAULT_MAX_SEQUENCES,
+    TRTLLM_BLOCK_SIZE,
+)
 from sim.config.timing import EstimationMode
 from sim.config.traffic import MAPPED_FORMATS
 from sim.models import max_context_tokens
@@ -23,6 +29,8 @@ PREEMPTION = f"{WORKER}.scheduler.preemption_mode"
 BLOCKS = f"{WORKER}.kv_cache.capacity.blocks"
 BLOCK_SIZE = f"{WORKER}.kv_cache.block_size"
 CONTEXT = "engine.context_length"
+MODES = ("aggregated", "disaggregated")
+POOLS = ("prefill", "decode")
 
 ABSENT = object()
 
@@ -75,10 +83,88 @@ def context_tokens(raw: Raw) -> int | None:
     return found if type(found) is int and 0 < found < 2**31 else None
 
 
+class OfRole(Raw):
+    """The parsed file, its rules for workers read for another role than the aggregated one."""
+
+    def __init__(self, values: dict[str, Any], role: str) -> None:
+        super().__init__(values)
+        self._role = f"engine.workers.{role}"
+
+    def get(self, path: str) -> Any:
+        return super().get(self.named(path))
+
+    def named(self, text: str) -> str:
+        """What is said of the aggregated workers, said of this role's."""
+        return text.replace(WORKER, self._role)
+
+
 def faults(values: dict[str, Any]) -> Iterator[Fault]:
     """Every joined rule that the file breaks."""
     raw = Raw(values)
     yield from _context(raw)
+    yield from _roles(raw)
+    if raw.get("engine.mode") == "disaggregated":
+        yield from _pools(raw)
+        for role in POOLS:
+            side = OfRole(values, role)
+            for fault in _of_worker(side):
+                yield Fault(side.named(fault.field), fault.value, side.named(fault.remedy))
+    else:
+        yield from _of_worker(raw)
+    yield from _source(raw)
+    yield from _load_fits_source(raw)
+    yield from _stop_fits_source(raw)
+    yield from _warmup(raw)
+    yield from _sla(raw)
+
+
+def _roles(raw: Raw) -> Iterator[Fault]:
+    """Which workers belong to the mode."""
+    apart = raw.get("engine.mode") == "disaggregated"
+    if not isinstance(raw.get("engine.workers"), dict) or raw.get("engine.mode") not in (ABSENT, *MODES):
+        return
+    wanted, others = (POOLS, ("aggregated",)) if apart else (("aggregated",), POOLS)
+    for role in others:
+        if raw.has(f"engine.workers.{role}"):
+            remedy = f"engine.mode: {MODES[apart]} has no such workers; remove it, or use mode: {MODES[not apart]}"
+            yield Fault(f"engine.workers.{role}", raw.get(f"engine.workers.{role}"), remedy)
+    for role in wanted:
+        if not raw.has(f"engine.workers.{role}"):
+            yield Fault(f"engine.workers.{role}", ABSENT, "required; add it")
+    if not apart and raw.has("engine.kv_transfer"):
+        yield Fault(
+            "engine.kv_transfer",
+            raw.get("engine.kv_transfer"),
+            "KV moves only between separate pools; remove it, or use engine.mode: disaggregated",
+        )
+
+
+def _pools(raw: Raw) -> Iterator[Fault]:
+    """What the two pools must have in common, and what they do without."""
+    default = TRTLLM_BLOCK_SIZE if raw.get("engine.backend") == "trtllm" else DEFAULT_BLOCK_SIZE
+    sizes = [raw.whole(f"engine.workers.{role}.kv_cache.block_size", default) for role in POOLS]
+    if all(sizes) and sizes[0] != sizes[1]:
+        yield Fault(
+            "engine.workers.decode.kv_cache.block_size",
+            sizes[1],
+            f"blocks are handed over whole; use that of the prefill workers, {sizes[0]}",
+        )
+    for role in POOLS:
+        field = f"engine.workers.{role}.scheduler.async_scheduling"
+        if raw.get(field) is True:
+            yield Fault(field, True, "separate pools choose synchronously; use false, or remove it")
+        field = f"engine.workers.{role}.scheduler.capacity_policy"
+        if raw.get(field) == "max_utilization":
+            yield Fault(field, "max_utilization", "is not available with separate pools; use guaranteed_no_evict")
+    for name in ("speculation", "nextn"):
+        if raw.get(f"engine.{name}") not in (ABSENT, None, 0):
+            yield Fault(
+                f"engine.{name}", raw.get(f"engine.{name}"), "drafts are not available with separate pools; remove it"
+            )
+
+
+def _of_worker(raw: Raw) -> Iterator[Fault]:
+    """Rules of one role's workers."""
     yield from _estimator(raw)
     profile, trtllm = raw.get("profile"), raw.get("engine.backend") == "trtllm"
     if trtllm != (profile == "trtllm"):
@@ -94,11 +180,6 @@ def faults(values: dict[str, Any]) -> Iterator[Fault]:
         yield from _options_of_vllm(raw)
         yield from _not_in_vllm(raw)
     yield from _speculation(raw, trtllm)
-    yield from _source(raw)
-    yield from _load_fits_source(raw)
-    yield from _stop_fits_source(raw)
-    yield from _warmup(raw)
-    yield from _sla(raw)
 
 
 def _context(raw: Raw) -> Iterator[Fault]:

@@ -9,15 +9,16 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from sim.config.base import Limit, Section, Seed, only
-from sim.config.engine import DEFAULT_BLOCKS, Engine
+from sim.config.engine import DEFAULT_BLOCKS, Engine, KvTransfer, Worker, Workers
 from sim.config.speculation import from_nextn
 from sim.config.timing import DefaultTiming
 from sim.config.traffic import Trace, Traffic
 from sim.models import max_context_tokens
-from sim.spec import EngineSpec, Speculation, Timing
+from sim.spec import EngineSpec, Speculation, Timing, Transfer
 
 # Settings of an estimator that is not asked when the timing is given.
 ESTIMATOR = ("estimation_mode", "fallback_policy", "database_mode", "enable_shared_layer", "strict_provenance")
+ROLES = ("aggregated", "prefill", "decode")
 NO_SEARCH = "a search is not a run; write one concrete configuration"
 
 
@@ -85,10 +86,36 @@ class RunConfig(Section):
         return max_context_tokens(self.engine.model) if found == "max" else found
 
     @property
-    def gpus_per_worker(self) -> int:
-        """GPUs of one replica; expert and MoE-tensor shares divide these and add none."""
-        shape = self.engine.workers.aggregated.parallelism
-        return shape.tensor * shape.attention_data
+    def worker(self) -> Worker:
+        """The workers that make tokens: all of them, or with separate pools those that decode."""
+        workers = self.engine.workers
+        found = workers.decode if workers.aggregated is None else workers.aggregated
+        assert found is not None, "checked with the configuration"
+        return found
+
+    @property
+    def sides(self) -> tuple[RunConfig, ...]:
+        """This configuration; with separate pools one for each, prefill first, as if there was no other."""
+        workers = self.engine.workers
+        if workers.aggregated is not None:
+            return (self,)
+        assert workers.prefill is not None and workers.decode is not None, "checked with the configuration"
+        return self._alone(workers.prefill), self._alone(workers.decode)
+
+    def _alone(self, worker: Worker) -> RunConfig:
+        """The same with these workers only; they choose synchronously."""
+        scheduler = worker.scheduler.model_copy(update={"async_scheduling": False})
+        alone = Workers(aggregated=worker.model_copy(update={"scheduler": scheduler}))
+        engine = self.engine.model_copy(update={"mode": "aggregated", "workers": alone, "kv_transfer": None})
+        return self.model_copy(update={"engine": engine})
+
+    @property
+    def gpus_per_worker(self) -> int | tuple[int, int]:
+        """GPUs of one replica, of a prefill and of a decode one with separate pools; expert and MoE-tensor shares
+        divide these and add none."""
+        shapes = [side.worker.parallelism for side in self.sides]
+        found = [shape.tensor * shape.attention_data for shape in shapes]
+        return found[0] if len(found) == 1 else (found[0], found[1])
 
     @property
     def zero_output(self) -> Literal["refuse", "prefill_only", "quarantine"]:
@@ -100,10 +127,12 @@ class RunConfig(Section):
     @property
     def async_scheduling(self) -> bool:
         """Whether the next pass is chosen while one runs; unset: on for vLLM, but for ngram drafts (6.3), and no other
-        backend has it."""
-        if self.profile == "trtllm" or (self.speculation is not None and self.speculation.kind == "ngram"):
+        backend has it. Separate pools have not."""
+        if self.engine.mode == "disaggregated" or self.profile == "trtllm":
             return False
-        return self.engine.workers.aggregated.scheduler.async_scheduling is not False
+        if self.speculation is not None and self.speculation.kind == "ngram":
+            return False
+        return self.worker.scheduler.async_scheduling is not False
 
     @property
     def speculation(self) -> Speculation | None:
@@ -118,7 +147,12 @@ class RunConfig(Section):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Things that are allowed and yet probably not meant."""
-        worker = self.engine.workers.aggregated
+        if self.engine.mode == "disaggregated":
+            prefill, decode = self.sides
+            return tuple(
+                f"{role}: {said}" for role, side in (("prefill", prefill), ("decode", decode)) for said in side.warnings
+            )
+        worker = self.worker
         found = []
         if worker.scheduler.max_batched_tokens < worker.scheduler.max_sequences:
             found.append(
@@ -138,7 +172,7 @@ class RunConfig(Section):
     @property
     def estimation_mode(self) -> str | None:
         """Which estimator prices passes; None where the timing is given."""
-        timing = self.engine.workers.aggregated.timing
+        timing = self.worker.timing
         if not isinstance(timing, DefaultTiming):
             return None
         return self.engine.estimation_mode or timing.forward_model or "auto"
@@ -146,7 +180,7 @@ class RunConfig(Section):
     @property
     def given_blocks(self) -> int | None:
         """Usable KV blocks per rank where the configuration says so; None: they follow from memory."""
-        return self.engine.workers.aggregated.kv_cache.capacity.blocks
+        return self.worker.kv_cache.capacity.blocks
 
     def engine_spec(self, *, timing: Timing | None = None, blocks: int | None = None) -> EngineSpec:
         """What the engine needs to know.
@@ -155,7 +189,7 @@ class RunConfig(Section):
             timing: prices made from performance data, for `timing.type: default`.
             blocks: usable KV blocks per rank where they follow from memory.
         """
-        worker = self.engine.workers.aggregated
+        worker = self.worker
         scheduler, cap = worker.scheduler, self.traffic.stop.max_virtual_time_seconds
         return EngineSpec(
             profile=self.profile,
@@ -182,6 +216,18 @@ class RunConfig(Section):
             stop_ns=None if cap is None else round(cap * 1e9),
         )
 
+    def transfer(self, bytes_per_token: float | None) -> Transfer:
+        """KV transfers between separate pools; `bytes_per_token` over all ranks of a replica, None unknown."""
+        given = self.engine.kv_transfer or KvTransfer()
+        rate = given.bandwidth_gb_per_second
+        return Transfer(
+            bytes_per_token=bytes_per_token,
+            bytes_per_second=None if rate is None else float(rate) * 1e9,
+            missing_only=given.timing_mode == "destination_missing",
+            fixed_bytes=float(given.fixed_state_bytes),
+            fallback_ns=round(float(given.fallback_ms) * 1e6),
+        )
+
     def canonical(self) -> dict[str, Any]:
         """What identifies the run, defaults filled in, ready for JSON and a digest.
 
@@ -192,19 +238,23 @@ class RunConfig(Section):
         values = self.model_dump(exclude={"name", "output", "router", "planner", "optimization", "optimizer"})
         values["zero_output"] = self.zero_output
         values["max_model_len"] = self.max_model_len
-        worker = self.engine.workers.aggregated
-        values["engine"]["workers"]["aggregated"]["timing"] = worker.timing.canonical()
-        scheduler = values["engine"]["workers"]["aggregated"]["scheduler"]
-        scheduler["async_scheduling"] = self.async_scheduling
-        if scheduler["capacity_policy"] == "guaranteed_no_evict":
-            scheduler["capacity_policy"] = None  # the default, said aloud
-        scheduler["reserve_full_isl"] = worker.scheduler.reserve_full_isl is not False
+        for role in ROLES:
+            worker = getattr(self.engine.workers, role)
+            if worker is None:
+                continue
+            values["engine"]["workers"][role]["timing"] = worker.timing.canonical()
+            scheduler = values["engine"]["workers"][role]["scheduler"]
+            scheduler["async_scheduling"] = self.async_scheduling
+            if scheduler["capacity_policy"] == "guaranteed_no_evict":
+                scheduler["capacity_policy"] = None  # the default, said aloud
+            scheduler["reserve_full_isl"] = worker.scheduler.reserve_full_isl is not False
         values["traffic"].pop("zero_output")
         for name in ("context_length", "nextn", "nextn_accepted", *ESTIMATOR):
             values["engine"].pop(name)
         values["engine"]["speculation"] = None if self.speculation is None else asdict(self.speculation)
-        if isinstance(worker.timing, DefaultTiming):
-            values["engine"]["estimation_mode"] = self.estimation_mode
+        modes = [side.estimation_mode for side in self.sides]
+        if any(modes):
+            values["engine"]["estimation_mode"] = modes[0] if len(modes) == 1 else modes
         if not any(values["engine"]["precision"].values()):
             values["engine"].pop("precision")
         source = values["traffic"]["source"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 import sim.pools.state as P
 import sim.state as S
 from sim.engine import PATIENCE, bad_price, check
-from sim.errors import Deadlock, Livelock, ReplayError
+from sim.errors import Deadlock, Livelock, ReplayError, WorkloadError
 from sim.explain import blocked_message, livelock_message
 from sim.inputs import Workload
 from sim.plays import followers
@@ -17,10 +19,10 @@ from sim.pools.loop import run_pools
 from sim.pools.setup import allocate_pools, configs_of, doubled, pools_of
 from sim.pools.state import Pools
 from sim.prefix import share
-from sim.result import Outcome, Sink
+from sim.result import MemorySink, Outcome, Sink
 from sim.settle import LIVELOCK_CHOICES
 from sim.setup import inputs_of
-from sim.spec import EngineSpec, PoolsSpec
+from sim.spec import EngineSpec, FlatTiming, PoolsSpec
 from sim.state import State
 from sim.timing.compiled import compile_timing
 
@@ -36,6 +38,11 @@ def replay(
     """
     check(spec.prefill, workload)
     check(spec.decode, workload)
+    if any(side.speculation is not None or side.capacity_policy == "max_utilization" for side in spec.sides):
+        raise WorkloadError("separate pools know neither drafts nor max_utilization; leave them out")
+    if workload.pinned_rank is not None and (workload.pinned_rank >= 0).any():
+        raise WorkloadError("pinned_rank: separate pools place requests in turn; leave it out")
+    load_kernels()
     began = time.perf_counter()
     caching = spec.prefill.prefix_caching or spec.decode.prefix_caching
     shared = share(workload, spec.decode.block_tokens, caching=caching)
@@ -72,6 +79,23 @@ def replay(
     if progress is not None:
         progress(len(workload), len(workload))
     return outcome
+
+
+_loaded = False
+
+
+def load_kernels() -> None:
+    """Load the compiled kernels of separate pools, or compile them on the first use on a machine."""
+    global _loaded
+    if _loaded:
+        return
+    _loaded = True
+    one, ids = np.ones(1, np.int64), np.zeros(1, np.int64)
+    tiny = Workload(ids, one, one, hash_offsets=np.array([0, 1]), hash_ids=ids)
+    side = EngineSpec(
+        profile="parity", timing=FlatTiming(1.0), blocks=1, max_num_seqs=1, async_scheduling=False, stop_ns=0
+    )
+    replay(PoolsSpec(side, side), tiny, MemorySink())
 
 
 def _error(status: int, spec: PoolsSpec, state: State, pools: Pools) -> ReplayError:

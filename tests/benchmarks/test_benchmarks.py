@@ -49,7 +49,7 @@ def test_the_report_says_what_was_not_measured(tmp_path: Path, monkeypatch: pyte
 def test_unknown_workloads_and_missing_files_are_refused(tmp_path: Path) -> None:
     runner = CliRunner()
     for options, said in (
-        (["--only", "a,z"], "z; there are a, b, c, e, f, ngram, mtp8, g, g1600"),
+        (["--only", "a,z"], "z; there are a, b, c, d, e, f, ngram, mtp8, g, g1600"),
         (["--peer-python", str(tmp_path / "python")], "does not exist"),
         (["--mooncake", str(tmp_path / "trace.jsonl")], "does not exist"),
     ):

@@ -278,6 +278,98 @@ def _trtllm(r: random.Random, case: Case, block: int) -> None:
     engine["enable_prefix_caching"] = r.random() < 0.8
 
 
+def _plays(r: random.Random, case: Case, block: int) -> None:
+    """Requests that wait for one another; all at their times, or so many plays at once."""
+    rows: list[Case] = []
+    # Of plays that tie, the simulator takes the first in the file, we the first to start: here that is the same.
+    for play, start in enumerate(sorted(r.choice([0, 0, 40, 333]) for _ in range(r.randint(1, 4)))):
+        names = list[str]()
+        for i in range(r.randint(1, 9)):
+            waits = []
+            for other in r.sample(names, min(len(names), r.choice([0, 1, 1, 1, 2, 3]))):
+                trigger = r.choice(["completion", "completion", "dispatch"])
+                relation = r.choice(["sequence", "join"]) if trigger == "completion" else "spawn"
+                delay = r.choice([0, 0, 3, 8, 60.25])
+                waits.append({"request_id": other, "trigger": trigger, "delay_ms": delay, "relation": relation})
+            length = r.randint(1, 40)
+            first = r.choice([1, 1, 100 * (play + 1), 1000 * (play + 1) + 10 * i])
+            rows.append(
+                {
+                    "request_id": f"{play}-{i}",
+                    "play_id": f"play-{play}",
+                    "session_id": f"lane-{i % 3}",
+                    "model": "m",
+                    "input_length": length,
+                    "output_length": r.randint(1, 8),
+                    "hash_ids": [first + j for j in range(-(-length // block))],
+                    # Times count from the earliest of them, whether that is a root's or not.
+                    "not_before_ms": start + (r.choice([0, 0, 0, 30, 200]) if i else 0),
+                    "dependencies": waits,
+                }
+            )
+            names.append(f"{play}-{i}")
+    head = {"schema": "dynamo.agentic_mooncake", "version": 2, "block_size": block, "hash_id_scope": "local"}
+    head["source"] = {"format": "authored", "digest": "drawn"}
+    case["traffic"] = {"kind": "trace", "format": "agentic_mooncake", "block_size": block, "execution_model": "target"}
+    case["traffic"]["rows"] = [head, *rows]
+    if r.random() < 0.5:
+        case["traffic"]["agentic_lanes"] = r.randint(1, 3)
+    elif r.random() < 0.3:
+        case["traffic"]["arrival_speedup_ratio"] = r.choice([2.0, 0.5])
+
+
+def _agents(r: random.Random, case: Case, block: int) -> None:
+    """Agent sessions whose calls follow one another, and the subagents they launch."""
+    fresh = 1
+
+    def calls(count: int, at: int, pauses: list[int]) -> tuple[list[Case], int]:
+        nonlocal fresh
+        made, ids, end = list[Case](), list[int](), at
+        for i in range(count):
+            start = at if i == 0 else end + r.choice(pauses)
+            more = r.randint(1, 4)
+            ids = ids[: r.choice([len(ids), len(ids), len(ids), len(ids) // 2])] + list(range(fresh, fresh + more))
+            fresh, took = fresh + more, r.choice([20, 50, 400])
+            row = {"t": start / 1e3, "type": "n", "model": "m", "in": len(ids) * block + r.randint(0, block - 1)}
+            row |= {
+                "out": r.randint(1, 8),
+                "hash_ids": ids,
+                "input_types": ["text"],
+                "output_types": ["text"],
+                "stop": "",
+            }
+            made.append(row | ({"api_time": took / 1e3} if r.random() < 0.9 else {}))
+            end = start + (took if "api_time" in made[-1] else 1)
+        return made, end
+
+    own, _ = calls(r.randint(2, 9), 0, [0, 10, 300])
+    entries = list[Case]()
+    for i, call in enumerate(own):
+        entries.append(call)
+        # Launched a millisecond after a call: at its very end, rounding decides what it waits for.
+        began = round(call["t"] * 1e3) + round(call.get("api_time", 0) * 1e3) + 1
+        if i + 1 < len(own) and began < round(own[i + 1]["t"] * 1e3) and r.random() < 0.6:
+            inner, end = calls(r.randint(1, 3), 0, [0, 13, 307])
+            sub = {"t": began / 1e3, "type": "subagent", "agent_id": f"a{i}", "subagent_type": "x", "requests": inner}
+            status = r.choice(["completed", "async_launched"])
+            entries.append(sub | {"status": status, "duration_ms": max(end, 1)})
+    # One document: which of several goes first at one instant follows from digests of the simulator's own.
+    documents = [
+        {
+            "id": "doc",
+            "models": ["m"],
+            "block_size": block,
+            "hash_id_scope": "local",
+            "tool_tokens": 0,
+            "system_tokens": 0,
+            "requests": entries,
+        }
+    ]
+    case["traffic"] = {"kind": "trace", "format": "weka", "execution_model": "target", "rows": documents}
+    if r.random() < 0.3:
+        case["traffic"]["arrival_speedup_ratio"] = r.choice([2.0, 0.5])
+
+
 FAMILIES: dict[str, Callable[[random.Random, Case, int], None]] = {
     "plain": _plain,
     "closed": _closed,
@@ -302,6 +394,9 @@ FAMILIES: dict[str, Callable[[random.Random, Case, int], None]] = {
     "drafts": _drafts,
     "drafts_pressure": _drafts_pressure,
     "drafts_trtllm": _drafts_trtllm,
+    "plays": _plays,
+    "agents": _agents,
 }
 # Those that go on top of each other.
-OTHERS = [n for n in FAMILIES if n not in ("plain", "anything", "trtllm", "drafts", "drafts_pressure", "drafts_trtllm")]
+ALONE = ("plain", "anything", "trtllm", "drafts", "drafts_pressure", "drafts_trtllm", "plays", "agents")
+OTHERS = [n for n in FAMILIES if n not in ALONE]

@@ -18,6 +18,7 @@ def test_parquet_is_the_committed_file(store, tmp_path):
     assert [(path.stem, n) for path, n in done] == [
         ("runs", 1), ("requests", 5), ("spans", 4), ("bursts", 4), ("passes", 5), ("evidence", 3),
         ("cell_ops", 2), ("pressure", 1), ("quarantine", 1), ("admissions", 4), ("chunks", 4), ("acceptance", 2),
+        ("handoffs", 1),
         ("metrics", 2),
     ]  # fmt: skip
     for name, path in store.files("r1").items():

@@ -139,6 +139,22 @@ def test_export_writes_every_table(cli: Cli, tiny: Path, tmp_path: Path) -> None
     assert not list((tmp_path / "pq").glob("requests*"))
 
 
+def test_validate_refuses_what_a_replay_refuses(cli: Cli, tiny: Path) -> None:
+    trace = tiny.with_name("tiny.jsonl")
+    for file in (tiny, trace):
+        got = cli("validate", file, "--strict")
+        assert got.exit_code == 2 and "line 3: bad_json: this line is no JSON" in got.stderr
+    trace.write_text("".join(trace.read_text().splitlines(keepends=True)[:1]) + "x\ny\n")
+    for command in (("validate", trace), ("validate", tiny), ("replay", tiny)):
+        got = cli(*command)
+        assert got.exit_code == 2 and "more than traffic.source.quarantine.fail_above=0.5" in got.stderr
+    trace.write_text('{"input_length": 600, "output_length": 0, "hash_ids": [1, 2], "dp_rank": 3}\n')
+    got = cli("validate", trace)
+    assert got.exit_code == 0
+    for said in ("not every row has an arrival time", "ask for no output, which vLLM refuses", "has to be 4 or more"):
+        assert said in got.stdout
+
+
 def test_validate_looks_and_runs_nothing(cli: Cli, tiny: Path, root: Path) -> None:
     got = cli("validate", tiny)
     assert got.exit_code == 0 and "3 requests" in got.stdout

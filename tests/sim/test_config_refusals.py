@@ -85,9 +85,6 @@ def test_a_file_that_asks_for_nothing_we_lack_runs_unchanged() -> None:
             "engine.workers.aggregated.timing.strict.max_extrapolated_share",
             "less than or equal to 1",
         ),
-        ("engine.mode=disaggregated", "engine.mode", "use engine.mode: aggregated"),
-        ("engine.workers.prefill={}", "engine.workers.prefill", "use engine.mode: aggregated"),
-        ("engine.workers.decode={}", "engine.workers.decode", "use engine.mode: aggregated"),
         ("engine.kv_transfer={bandwidth_gb_per_second: 400}", "engine.kv_transfer", "remove it"),
         ("engine.backend=sglang", "engine.backend", "use backend: vllm"),
         ("engine.decoder_replay=true", "engine.decoder_replay", "give speculation or nextn"),
@@ -167,7 +164,7 @@ REFERENCE = {
     "dense-vllm": set(),
     "dense-trtllm": set(),
     "vllm-c256-fixed": set(),
-    "pd-vllm": {"engine.mode", "engine.workers.prefill", "engine.workers.decode", "engine.kv_transfer"},
+    "pd-vllm": set(),
     "mla-dp8": set(),
     "mtp-vllm": set(),
 }

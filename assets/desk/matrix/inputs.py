@@ -16,7 +16,7 @@ from typing import Any
 from assets.desk import baselines
 from assets.desk.matrix.suite import Scenario
 from assets.errors import INPUT_ERRORS
-from assets.identity import canonical_json, digest, sources_digest, timing_digest
+from assets.identity import canonical_json, digest, performance_digest, sources_digest
 from assets.pricing import price_deployment
 from perf_db.tables import schema_digest
 
@@ -89,8 +89,10 @@ def _performance_digest(scenario: Scenario) -> str:
         spec = price_deployment(scenario.config, base=scenario.base).spec
     except INPUT_ERRORS:
         return ""
-    given = scenario.config.given_blocks
-    return timing_digest(spec.timing) if given else digest(timing_digest(spec.timing), str(spec.blocks))
+    found = performance_digest(spec)
+    if all(side.given_blocks for side in scenario.config.sides):
+        return found
+    return digest(found, *(str(side.blocks) for side in spec.sides))
 
 
 def _paths(values: Any, named: bool = False) -> Iterator[str]:

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from assets.golden.run import run
 from assets.ingest import Trace, TraceError, read_trace
+from assets.ingest.shape import as_queue
+from assets.inputs import workload_of
+from sim.spec import EngineSpec, FixedTiming
 from tests.assets.ingest.samples import S, ids, lines, read, reasons
 
 MS = 10**6
@@ -42,9 +46,9 @@ def test_chains_of_completions_are_sessions(tmp_path: Path) -> None:
     by_name = {name: i for i, name in enumerate(trace.external_id or [])}
     assert trace.turn is not None
     assert trace.delay_ns is not None
-    assert [int(trace.turn[by_name[name]]) for name in "abcx"] == [0, 1, 2, -1]
+    assert [int(trace.turn[by_name[name]]) for name in "abcx"] == [0, 1, 2, 0], "a play of one request is one, too"
     assert [int(trace.delay_ns[by_name[name]]) for name in "abc"] == [0, 20 * MS, 7 * MS]
-    assert trace.arrival_ns[by_name["a"]] == 0, "a play's time counts from its first root"
+    assert (trace.arrival_ns[by_name["x"]], trace.arrival_ns[by_name["a"]]) == (0, 100 * MS), "plays have one clock"
     assert trace.hash_block_tokens == 4
 
 
@@ -236,3 +240,29 @@ def test_weka_sets_a_session_aside_as_a_whole(tmp_path: Path, text: str, reason:
     trace = read(tmp_path, document(call(0, 4, [1])) + "\n" + text)
     assert len(trace) == 1
     assert reasons(trace) == [(2, reason, field)]
+
+
+LANES: dict[int | None, list[float]] = {
+    None: [0, 40, 90, 100, 150],
+    1: [0, 50, 61, 111, 122],
+    2: [0, 0, 50, 50, 61],
+}
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("engine", ["reference", "fast"])
+def test_plays_in_lanes_arrive_as_recorded(tmp_path: Path, engine: Any, lanes: int | None) -> None:
+    """Arrivals that the reference simulator gave, 10 ms a prompt and 1 ms a token; two plays, and a lone request."""
+    rows = [
+        step("a", not_before=100, hash_ids=[1], input_length=4),
+        step("b", after("a", 20), not_before=150, input_length=5),
+        step("x", play="q", not_before=40, hash_ids=[3, 4]),
+        step("y", play="q", not_before=90, hash_ids=[3, 5], input_length=7),
+        step("z", play="r", hash_ids=[6, 7], input_length=8),
+    ]
+    trace = read(tmp_path, lines([HEADER, *rows]))
+    trace = as_queue(trace, file_order=lanes is not None)
+    load = workload_of(trace, 5, arrival_ns=trace.arrival_ns, faster=lambda ns: ns, concurrency=lanes)
+    spec = EngineSpec(profile="parity", async_scheduling=False, block_tokens=4, timing=FixedTiming(10, 1))
+    got = run(spec, load, engine).tables["requests"]["arrival_ns"] / 1e6
+    assert sorted(got) == LANES[lanes]

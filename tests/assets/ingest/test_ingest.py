@@ -17,12 +17,12 @@ from assets.ingest import Trace, TraceError, mooncake, read_trace
 from assets.ingest.ingest import ingest
 from assets.ingest.prepared import ABOUT
 from tests.assets.ingest.samples import AZURE, lines
-from tests.assets.ingest.test_agentic import HEADER, after, call, document, step
+from tests.assets.ingest.test_agentic import HEADER, after, call, document, step, subagent
 from tests.assets.ingest.test_json_formats import chat, event
 
 ROW = {"timestamp": 5, "input_length": 600, "output_length": 7, "hash_ids": [1, 2]}
 COLUMNS = ("request_id", "source_line", "arrival_ns", "prompt_tokens", "output_tokens", "turn", "delay_ns")
-RAGGED = ("hash_offsets", "hash_ids", "hashed_tokens", "pinned_rank")
+RAGGED = ("hash_offsets", "hash_ids", "hashed_tokens", "pinned_rank", "not_before_ns")
 
 
 def same(one: Trace, other: Trace) -> None:
@@ -32,6 +32,7 @@ def same(one: Trace, other: Trace) -> None:
         assert a is None or a.tolist() == b.tolist(), name
     for name in ("external_id", "session_id", "counts", "digest", "hash_block_tokens", "has_timestamps"):
         assert getattr(one, name) == getattr(other, name), name
+    assert [column.tolist() for column in one.waits or ()] == [column.tolist() for column in other.waits or ()]
     assert one.quarantine.columns() == other.quarantine.columns()
     assert {k: v for k, v in one.notes.items() if v} == {k: v for k, v in other.notes.items() if v}
 
@@ -58,6 +59,8 @@ FILES: dict[str, str | bytes] = {
     "dynamo": lines([event("a", 10, 5, [1]), event("b", 8, 5, [1]), event("c", 8, 5, [1])]),
     "agentic": lines([HEADER, step("a"), step("b", after("a", 5))]),
     "weka": document(call(0, 3, []), call(1, 9, [1, 2])),
+    "weka_graph": document(call(0, 3, []), subagent(1, call(0, 9, [1, 2])), call(2, 9, [1])),
+    "agentic_graph": lines([HEADER, step("a"), step("b", after("a", 5)), step("c", after("a"), after("b", 1))]),
     "bom": b"\xef\xbb\xbf" + lines([ROW, ROW]).encode(),
     "not_text": lines([ROW, ROW]).encode() + b'\n{"a": "\xff"}\n\n' + json.dumps(ROW).encode(),
 }

@@ -1,0 +1,97 @@
+"""`engine.mode: disaggregated`: two roles, what they share, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sim.config import ConfigError, load_run_config
+
+FIXED = {"type": "fixed", "prefill_ms": 10, "decode_ms": 3}
+
+
+def pools(**engine: Any) -> dict[str, Any]:
+    given = {"prefill": {"timing": FIXED}, "decode": {"timing": FIXED}}
+    given |= engine.pop("workers", {})
+    return {"engine": {"mode": "disaggregated", "workers": given, **engine}}
+
+
+def faults_of(values: dict[str, Any]) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_run_config(values)
+    return [line.strip() for line in str(caught.value).splitlines()[1:]]
+
+
+def test_each_role_is_a_configuration_of_its_own() -> None:
+    decode = {"timing": FIXED, "parallelism": {"replicas": 2, "tensor": 4, "attention_data": 2}}
+    config = load_run_config(pools(workers={"decode": decode}))
+    prefill, other = (side.engine_spec() for side in config.sides)
+    assert (prefill.workers, prefill.max_num_seqs, prefill.async_scheduling) == (1, 1, False)
+    assert (other.workers, other.dp, other.max_num_seqs) == (2, 2, 256)
+    assert config.gpus_per_worker == (1, 8)
+
+
+def test_one_pool_is_one_side() -> None:
+    config = load_run_config({"engine": {"workers": {"aggregated": {"timing": FIXED}}}})
+    assert config.sides == (config,) and config.gpus_per_worker == 1
+
+
+def test_transfers() -> None:
+    given = {"bandwidth_gb_per_second": 400, "timing_mode": "full_prompt", "fallback_ms": 2.5}
+    transfer = load_run_config(pools(kv_transfer=given)).transfer(1024.0)
+    assert (transfer.bytes_per_second, transfer.missing_only, transfer.fallback_ns) == (400e9, False, 2_500_000)
+    assert transfer.seconds(1000) == 1024 * 1000 / 400e9
+    assert load_run_config(pools()).transfer(None).missing_only
+
+
+def test_both_roles_are_part_of_what_was_replayed() -> None:
+    canonical = load_run_config(pools()).canonical()
+    assert set(canonical["engine"]["workers"]) == {"prefill", "decode"}
+    other = load_run_config(pools(), overrides=["engine.workers.decode.scheduler.max_sequences=7"]).canonical()
+    assert canonical != other
+
+
+def test_trtllm_blocks_are_its_own_on_both_sides() -> None:
+    config = load_run_config(pools(backend="trtllm"))
+    assert [side.engine_spec().block_tokens for side in config.sides] == [32, 32]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            pools(workers={"aggregated": {"timing": FIXED}}),
+            "engine.workers.aggregated: engine.mode: disaggregated has no",
+        ),
+        (pools(workers={"decode": None}), "engine.workers.decode: required; add it"),
+        (
+            {"engine": {"workers": {"prefill": {"timing": FIXED}}}},
+            "engine.workers.prefill: engine.mode: aggregated has no",
+        ),
+        ({"engine": {"workers": {}}}, "engine.workers.aggregated: required; add it"),
+        (
+            pools(workers={"decode": {"timing": FIXED, "kv_cache": {"block_size": 16}}}),
+            "engine.workers.decode.kv_cache.block_size=16: blocks are handed over whole; use that of the prefill",
+        ),
+        (
+            pools(workers={"decode": {"timing": FIXED, "scheduler": {"async_scheduling": True}}}),
+            "engine.workers.decode.scheduler.async_scheduling=True: separate pools choose synchronously",
+        ),
+        (
+            pools(workers={"prefill": {"timing": FIXED, "scheduler": {"max_batched_tokens": 4, "max_sequences": 9}}}),
+            "engine.workers.prefill.scheduler.max_batched_tokens=4: is below "
+            "engine.workers.prefill.scheduler.max_sequences=9",
+        ),
+        (
+            {"engine": {"workers": {"aggregated": {"timing": FIXED}}, "kv_transfer": {}}},
+            "engine.kv_transfer: KV moves only between separate pools",
+        ),
+        (pools(kv_transfer={"bandwidth_gb_per_second": 0}), "engine.kv_transfer.bandwidth_gb_per_second=0: must be"),
+        (pools(mode="split"), "engine.mode='split': use aggregated, or disaggregated"),
+        (pools(nextn=2), "engine.nextn=2: drafts are not available with separate pools"),
+    ],
+)
+def test_what_is_refused(values: dict[str, Any], said: str) -> None:
+    found = faults_of(values)
+    assert any(line.startswith(said) for line in found), found
