@@ -40,6 +40,7 @@ def summarise(measured: Mapping[str, Any]) -> dict[str, Any]:
         "head": measured["arms"][HEAD]["called"],
         "same_configuration": measured["same_configuration"],
         "predictions": predictions(measured),
+        "differing_tables": differing(measured),
         "figures": {name: _figure(measured["rounds"], name) for name in FIGURES},
     }
 
@@ -51,20 +52,27 @@ def predictions(measured: Mapping[str, Any]) -> str:
         return SAME
     if base["run"]["schema_digest"] == head["run"]["schema_digest"]:
         return DIFFERENT
-    for table in base["tables"].keys() & head["tables"].keys():
-        b, h = base["tables"][table], head["tables"][table]
-        if b["rows"] != h["rows"] or any(
-            b["digests"][c] != h["digests"][c] for c in b["digests"].keys() & h["digests"]
-        ):
-            return DIFFERENT
-    return IN_COMMON
+    return DIFFERENT if differing(measured) else IN_COMMON
+
+
+def differing(measured: Mapping[str, Any]) -> list[str]:
+    """Tables of which the arms hold other rows, in the columns that both write."""
+    base, head = (measured["arms"][name]["tables"] for name in (BASE, HEAD))
+    return [
+        table
+        for table in sorted(base.keys() & head.keys())
+        if base[table]["rows"] != head[table]["rows"]
+        or any(base[table]["digests"][c] != head[table]["digests"][c]
+               for c in base[table]["digests"].keys() & head[table]["digests"])
+    ]  # fmt: skip
 
 
 def summary_text(found: Mapping[str, Any]) -> str:
     """As people read it."""
     lines = [
         f"{found['config']}: head {found['head']} over base {found['base']}, {found['rounds']} rounds of two runs each",
-        f"predictions   {found['predictions']}",
+        f"predictions   {found['predictions']}{': ' if found['differing_tables'] else ''}"
+        + ", ".join(found["differing_tables"]),
     ]
     for name, (title, unit, digits) in FIGURES.items():
         f = found["figures"][name]

@@ -66,6 +66,8 @@ def test_the_demo_is_run_in_the_ui_and_its_checks_are_read(ui: str, browser: Bro
     browser.press("Materialize all", PATIENCE_S)
     browser.press("All")  # partitions: there is one
     browser.press("Launch 1 run")
+    # The page asks the server; going elsewhere before it has answered would take the question back.
+    browser.wait_until("!document.body.innerText.includes('Partition selection')", PATIENCE_S)
     deadline = time.monotonic() + PATIENCE_S
     while "Success" not in browser.text():
         browser.open(f"{ui}/runs")

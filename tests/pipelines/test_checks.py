@@ -19,6 +19,7 @@ BENDS = {
     "every_row_accounted_for": "DELETE FROM requests WHERE request_id = 1",
     "spans_hold_every_token": "UPDATE spans SET n_tokens = n_tokens + 1 WHERE request_id = 1",
     "spans_do_not_overlap": "INSERT INTO spans SELECT * REPLACE (1 AS span_no) FROM spans WHERE request_id = 1",
+    "bursts_hold_every_token": "UPDATE spans SET n_passes = n_passes + 1 WHERE request_id = 1",
     "passes_make_every_token": "UPDATE passes SET n_tokens = 0",
     "passes_follow_each_other": "UPDATE passes SET start_ns = 0 WHERE pass_no = 3",
     "kv_blocks_are_conserved": "UPDATE passes SET free_blocks = free_blocks + 1 WHERE pass_no = 1",
@@ -27,7 +28,10 @@ BENDS = {
     "admissions_are_recorded": "DELETE FROM admissions WHERE request_id = 0",
     "chunks_add_up": "UPDATE chunks SET n_tokens = n_tokens - 1 WHERE request_id = 0",
 }
-TABLES = ("runs", "requests", "spans", "passes", "evidence", "pressure", "quarantine", "admissions", "chunks")
+TABLES = (
+    *("runs", "requests", "spans", "bursts", "passes", "evidence"),
+    *("pressure", "quarantine", "admissions", "chunks", "handoffs"),
+)
 
 
 @pytest.fixture

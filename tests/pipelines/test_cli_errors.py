@@ -167,7 +167,7 @@ def test_yaml_beyond_reason_is_unreadable_yaml(cli: Cli, tmp_path: Path, text: s
 
 def test_a_case_that_is_no_json_has_failed_and_the_others_are_run(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{")
-    shutil.copy(Path(__file__).parents[1] / "golden" / "peer" / "pd_plain.json", tmp_path / "b.json")
+    shutil.copy(Path(__file__).parents[1] / "golden" / "peer" / "pd_sglang.json", tmp_path / "b.json")
     got = cli("golden", "check", tmp_path)
     assert got.exit_code == 1
     lines = got.stdout.splitlines()

@@ -11,7 +11,7 @@ import pytest
 
 from assets.desk import host
 from assets.desk.host import BASE, HEAD, BenchError
-from assets.desk.host_summary import predictions, summarise, summary_text
+from assets.desk.host_summary import differing, predictions, summarise, summary_text
 from tests.pipelines.conftest import Cli, cli, root, tiny  # noqa: F401  (fixtures)
 
 ROOT = Path(__file__).parents[3]
@@ -79,7 +79,7 @@ def test_predictions_are_compared_column_by_column() -> None:
     head["tables"]["t"]["digests"]["c"] = "9"
     assert predictions(found) == "same in the columns that both write"
     head["tables"]["t"]["digests"]["b"] = "9"
-    assert predictions(found) == "different"
+    assert predictions(found) == "different" and differing(found) == ["t"]
     with pytest.raises(BenchError):
         summarise({"format": 9})
 
@@ -116,7 +116,7 @@ def test_two_checkouts_and_two_configurations(
     assert passed_on in source.read_text()
     source.write_text(source.read_text().replace(passed_on, "prefix_caching=False"))
     differs = cli("bench", tiny, "--vs", other, "--rounds", "1")
-    assert differs.exit_code == 1 and "predictions   different" in differs.stdout
+    assert differs.exit_code == 1 and "predictions   different: " in differs.stdout
     broken = cli("bench", tiny, "--vs", other, "--rounds", "1", "--base-set", "engine.nonsense=1")
     assert broken.exit_code == 2 and "engine.nonsense" in broken.stderr
     assert cli("bench", tiny).exit_code == 2

@@ -175,9 +175,12 @@ def test_arrays_are_made_once_and_made_again_when_anything_changes(tmp_path: Pat
 
 # ---------------------------------------------------------------- the recorded deployments, where the extra is at hand
 DENSE, MOE, SPARSE = "Qwen/Qwen3-32B", "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V3.2"
-SHAPES: list[tuple[str, dict[str, int]]] = [
+# Projections and experts in fp8, attention and KV in bfloat16; and all of it in fp8.
+FP8_16, FP8 = {"gemm": "fp8", "moe": "fp8"}, {"gemm": "fp8", "moe": "fp8", "kv_cache": "fp8", "fmha": "fp8"}
+SHAPES: list[tuple[str, dict[str, Any]]] = [
     (DENSE, {"tp": 1}), (DENSE, {"tp": 2}), (DENSE, {"tp": 4}), (DENSE, {"tp": 4, "nextn": 2}),
-    (MOE, {"tp": 1}), (MOE, {"tp": 2}), (SPARSE, {"dp": 8}),
+    (DENSE, {"tp": 4, **FP8_16}), (DENSE, {"tp": 2, **FP8}),
+    (MOE, {"tp": 1}), (MOE, {"tp": 2}), (MOE, {"tp": 1, **FP8_16}), (SPARSE, {"dp": 8}),
 ]  # fmt: skip
 WHERE = [(s, b) for s in ("h200_sxm", "b200_sxm") for b in ("vllm", "trtllm", "sglang")]
 needs_data = pytest.mark.skipif(
@@ -189,7 +192,7 @@ needs_data = pytest.mark.skipif(
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "shape"), SHAPES, ids=lambda v: v if isinstance(v, str) else str(v))
 @pytest.mark.parametrize(("system", "backend"), WHERE)
-def test_arrays_of_every_recorded_deployment(model: str, shape: dict[str, int], system: str, backend: str) -> None:
+def test_arrays_of_every_recorded_deployment(model: str, shape: dict[str, Any], system: str, backend: str) -> None:
     from perf_db.gpu.deployment import resolve
     from perf_db.gpu.errors import PerfDataError
     from perf_db.gpu.oplevel import OpLevel
@@ -197,7 +200,7 @@ def test_arrays_of_every_recorded_deployment(model: str, shape: dict[str, int], 
 
     root, limits = open_root(), Limits(2048, 48, 40_960)
     try:
-        deployment = resolve(root, model, system, backend, **shape)  # type: ignore[arg-type]
+        deployment = resolve(root, model, system, backend, **shape)
         made = {clean: compile_op_level(OpLevel(deployment, root, clean=clean), limits) for clean in (False, True)}
     except PerfDataError as error:
         assert error.reason in ("missing_table", "missing_precision", "missing_shape")
