@@ -296,6 +296,7 @@ def loop_rows(priced: Sequence[Priced], truth: Mapping[str, Mapping[str, Mapping
         prompt_tokens=np.array([p.prompt_mean for p in answered], float),
         mla=np.array(["Kimi" in each.model or "DeepSeek" in each.model for each in labels if each], bool),
         blackwell=np.array([each.system in BLACKWELL for each in labels if each], bool),
+        laboratory=np.array([each.exact_lengths for each in labels if each], bool),
         group=about("deployment_group"),
         model=about("model_family"),
     )
