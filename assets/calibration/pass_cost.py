@@ -17,17 +17,17 @@ from assets.calibration.intervals import Interval, intervals
 from assets.calibration.objective import Objective
 from assets.calibration.replayer import Replayer
 from assets.calibration.request_log import Prefixes, RequestLog, workload_of
-from assets.calibration.search import SIMPLEX, descend, search
+from assets.calibration.search import SIMPLEX, descend, search, step_down
 from sim.spec import EngineSpec, PassCostTiming
 
 TRAIN_SHARE = 0.5
 FEWEST = 20  # requests on either side: fewer say nothing
-EARLIER = 0.5  # of a usual pass: how much earlier than noted a request came, on average
+EARLIER = 0.5  # of a usual pass: how much earlier than the engine noted it a request came, on average
 # Requests share passes: ten of them tell about as much as an independent one. This sets what a prior weighs.
 SHARING = 10
-FIRST_PULL = 0.05
-REACH = 2.0  # of the search, in spreads of the priors
-REPEATS = 24
+FIRST_PULL = 0.005
+REPEATS = 200
+ABOUT_AS_GOOD = 1.1  # times the least objective
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +114,25 @@ def calibrate(
                 "nothing and is not reported; give a longer log, or another --train-share"
             )
     say = progress or (lambda _: None)
-    earlier = EARLIER * log.pass_s(fitted)
+    earlier = EARLIER * log.pass_s(fitted) if log.noted_at_boundary else 0.0
     replayer = Replayer(spec, workload_of(log, earlier_s=earlier, prefixes=prefixes))
     known = tuple(constants) if constants is not None else log_priors(log, spec, fitted)
     objective = Objective(replayer, log, known, fitted, FIRST_PULL)
     say(f"searching {len(objective.free)} constants over {int(fitted.sum())} of {n} requests")
-    reach = REACH * np.minimum(objective.spread, 1.0)
-    best, _ = search(objective, objective.centre, reach, seed=seed)
+    ends = search(objective, seed=seed)
+    best = ends[0][0]
     # A prior weighs as much as the misfit that is left allows.
     pull = objective.misfit(best) / (2 * max(int(fitted.sum()) / SHARING, 1.0))
     objective = replace(objective, pull=pull)
-    best, _ = descend(objective, best, SIMPLEX)
+    best, least = descend(objective, step_down(objective, best)[0], SIMPLEX)
+    rests = [at for at, _ in ends if objective(at) < ABOUT_AS_GOOD * least]
     times = replayer.times(objective.timing(best))
     if times is None:
         raise TruthError(
             "no constants let the log be replayed on this deployment: check kv_cache.capacity, max_sequences and "
             "context_length against the engine that wrote the log"
         )
-    say(f"repeating the fit {repeats} times for the intervals")
-    found = intervals(objective, best, repeats=repeats, seed=seed) if repeats > 1 else []
+    found = intervals(objective, best, rests, repeats=repeats, block=SHARING, seed=seed) if repeats > 1 else []
     named = {known[i].name: interval for i, interval in zip(objective.free, found)}
     first, last = times
     train, held = errors(log, first, last, fitted), errors(log, first, last, ~fitted)
