@@ -2,8 +2,8 @@
 
 The fit is repeated on blocks of requests drawn with replacement (neighbours share passes, so they are drawn together),
 each time with priors moved by a draw of their own spread: one step from the optimum, with the slopes there. What the
-data decide stays put; what only the prior decides moves as far as the prior does. To that comes how far apart the
-points lie where searches from different starts came to rest, as far as they are about as good: the objective is a
+data decide stays put; what only the prior decides moves as far as the prior does. To that comes how far apart the points
+lie where searches came to rest that started from such draws, as far as they are about as good: the objective is a
 staircase, and which stair a search ends on is chance. The scatter of the logarithms gives the interval.
 """
 
@@ -18,6 +18,7 @@ from assets.calibration.objective import Objective
 from assets.calibration.search import full_step
 
 REACH = 1.96  # standard deviations
+STAIRS = 1.5  # what resampling with slopes at one point misses of the scatter, found on made-up logs
 WIDE = 0.25  # half-width of an interval, as a share, from which on a constant is not called known
 OF_PRIOR = 0.5  # share of its prior's spread from which on the prior, not the data, says what it is
 
@@ -38,13 +39,10 @@ class Interval:
     identified: bool
 
 
-def intervals(
-    objective: Objective, best: np.ndarray, rests: Sequence[np.ndarray], *, repeats: int, block: int, seed: int
-) -> list[Interval]:
-    """One interval per free constant, around `best`.
+def redrawn(objective: Objective, best: np.ndarray, *, repeats: int, block: int, seed: int) -> np.ndarray:
+    """Where `best` goes to with requests and priors drawn anew, shape (repeats, free).
 
     Args:
-        rests: other points where searches came to rest, about as good.
         block: neighbouring requests that are drawn together.
     """
     slopes = objective.slopes(best)
@@ -58,8 +56,18 @@ def intervals(
         weights = np.bincount(drawn, minlength=len(objective.log)).astype(float)
         moved = replace(objective)
         moved.__dict__["centre"] = objective.centre + objective.spread * rng.standard_normal(len(best))
-        found.append(full_step(moved, best, *slopes, weights))
-    variance = np.var(found, axis=0)
+        found.append(best + full_step(moved, best, *slopes, weights))
+    return np.array(found)
+
+
+def intervals(objective: Objective, best: np.ndarray, draws: np.ndarray, rests: Sequence[np.ndarray]) -> list[Interval]:
+    """One interval per free constant, around `best`.
+
+    Args:
+        draws: of `redrawn`.
+        rests: other points where searches came to rest, about as good.
+    """
+    variance = STAIRS**2 * np.mean((draws - np.mean(draws, axis=0)) ** 2, axis=0)
     if len(rests):
         variance = variance + np.mean([(at - best) ** 2 for at in rests], axis=0)
     bounds = objective.bounds

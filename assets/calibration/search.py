@@ -13,8 +13,8 @@ import numpy as np
 
 from assets.calibration.objective import Objective
 
-STARTS, STEPS = 24, 14
-BEST = 3  # starts that the simplex method goes on from
+STARTS, STEPS = 16, 12
+BEST = 2  # starts that the simplex method goes on from
 SIMPLEX = 0.08  # of a logarithm; a step below half a percent sees only the stairs
 LONGEST = 0.7  # step of one logarithm
 ENOUGH = 1e-4
@@ -73,7 +73,7 @@ def full_step(
 
 
 def descend(
-    objective: Callable[[np.ndarray], float], start: np.ndarray, simplex: float, *, most: int = 500
+    objective: Callable[[np.ndarray], float], start: np.ndarray, simplex: float, *, most: int = 350
 ) -> tuple[np.ndarray, float]:
     """The simplex method from `start`, with a first simplex of that size."""
     from scipy.optimize import minimize
