@@ -2,9 +2,9 @@
 
 The fit is repeated on blocks of requests drawn with replacement (neighbours share passes, so they are drawn together),
 each time with priors moved by a draw of their own spread: one step from the optimum, with the slopes there. What the
-data decide stays put; what only the prior decides moves as far as the prior does. To that comes how far apart the points
-lie where searches came to rest that started from such draws, as far as they are about as good: the objective is a
-staircase, and which stair a search ends on is chance. The scatter of the logarithms gives the interval.
+data decide stays put; what only the prior decides moves as far as the prior does. To that comes how far apart the
+points lie where searches came to rest that started from such draws, as far as they are about as good: the objective
+is a staircase, and which stair a search ends on is chance. The scatter of the logarithms gives the interval.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from assets.calibration.objective import Objective
 from assets.calibration.search import full_step
 
 REACH = 1.96  # standard deviations
-STAIRS = 1.5  # what resampling with slopes at one point misses of the scatter, found on made-up logs
-WIDE = 0.25  # half-width of an interval, as a share, from which on a constant is not called known
+STAIRS = 2.0  # resampling with the slopes of one point misses half of the scatter: found on made-up logs
+WIDE = 0.15  # half-width of an interval, as a share, from which on a constant is not called known
 OF_PRIOR = 0.5  # share of its prior's spread from which on the prior, not the data, says what it is
 
 
