@@ -35,7 +35,7 @@ class _Kept:
     """A sink that keeps what a fit compares."""
 
     def __init__(self, *, with_passes: bool) -> None:
-        self.tables = {"requests": ("first_token_ns", "last_token_ns")}
+        self.tables: dict[str, tuple[str, ...]] = {"requests": ("first_token_ns", "last_token_ns")}
         if with_passes:
             self.tables["passes"] = ("start_ns", "end_ns", *HELD)
         self.parts: dict[str, list[Columns]] = {name: [] for name in self.tables}

@@ -154,7 +154,7 @@ def _register(
 
     if snapshot is None:
         raise click.BadParameter("needs the --snapshot that constants are kept in", param_hint="--register")
-    whole = {k: None if path is None else str(path.absolute()) for k, path in files.items()}
+    whole: dict[str, Any] = {k: None if path is None else str(path.absolute()) for k, path in files.items()}
     watched = Watched(name, str(truth.absolute()), str(snapshot.absolute()), **whole, **options)
     with open_instance(root) as instance:
         key = register_truth(instance, root, watched)
