@@ -44,7 +44,7 @@ def ground_truth(context: dg.AssetExecutionContext, store: dg.ResourceParam[Stor
     with input_faults():
         found = watch.observe(_watched(context, store), store)
     repeats = sum(row["repeat_of"] is not None for row in found.rows)
-    about = {"figures": len(found.rows), "repeats": repeats, "format": found.form, "grain": found.grain}
+    about: dict[str, Any] = {"figures": len(found.rows), "repeats": repeats, "format": found.form, "grain": found.grain}
     return dg.MaterializeResult(metadata={**about, **{f"set aside: {k}": n for k, n in found.set_aside.items()}})
 
 

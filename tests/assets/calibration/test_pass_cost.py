@@ -17,6 +17,7 @@ from assets.calibration.recovery import ENGINE, made_up
 from assets.calibration.replayer import Replayer
 from assets.calibration.request_log import Prefixes, from_truth, workload_of
 from assets.calibration.snapshot import Snapshot, load, save
+from perf_db.gpu.snapshot import load_snapshot
 from sim.spec import PassCostTiming
 from sim.timing.plain import Work, pass_cost
 
@@ -130,6 +131,8 @@ def test_a_snapshot_comes_back_and_says_what_is_wrong(tmp_path: Path) -> None:
     save(made, path)
     again = load(path)
     assert again == made and again.digest == made.digest and again.held_out() == {"ttft": 0.1}
+    # One file for both kinds of tuning: what corrects passes reads it, too.
+    assert load_snapshot(path).host_constants == made.host_constants
     assert again.of_backend() == {"vllm": {"client_ms": 0.5}, "trtllm": {"request_ms": 40.0}}
     with pytest.raises(TruthError, match="without a held-out error is not written"):
         save(replace(made, provenance={}), tmp_path / "t.json")
