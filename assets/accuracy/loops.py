@@ -191,8 +191,9 @@ class Pricers:
             PerfDataError: the refusal of the first try.
         """
         first: PerfDataError | None = None
-        for backend in (labels.backend, *labels.borrow):
-            for moe in (labels.moe, *labels.moe_fallbacks):
+        # Another backend's kernel of the right precision is nearer than the own one of another.
+        for moe in (labels.moe, *labels.moe_fallbacks):
+            for backend in (labels.backend, *labels.borrow):
                 try:
                     found = OpLevel(self._resolved(labels, backend, moe), self.root, clean=self.clean)
                     for phase in ("context", "generation"):
