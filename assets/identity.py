@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sim.spec import Deployment, EngineSpec, TableTiming, Timing
-from sim.timing.tables import ArrayTiming
+from sim.timing.tables import EXTRAS, ArrayTiming
 
 
 def digest(*parts: bytes | str) -> str:
@@ -66,7 +66,7 @@ def timing_digest(timing: Timing) -> str:
         # What a header says beside the figures (where they came from, how far they are off) prices nothing.
         known = (
             *("nextn", "square_root", "extra_ms", "lookups", "outside_by_prompt"),
-            *("flat_batch", "between_batches", "mixed_pass_extra_ms"),
+            *("flat_batch", "between_batches", *EXTRAS),
         )
         header = {name: timing.header[name] for name in known if name in timing.header}
         parts = (part for name in sorted(timing.arrays) for part in (name, *_array_parts(timing.arrays[name])))

@@ -277,7 +277,7 @@ def _op_level(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
     compiled = compile_deployment(
         deployment, root, limits, clean=timing.clean, factors=timing.factors, folder=cache_root() / PRICES
     )
-    header = {**compiled.header, "mixed_pass_extra_ms": float(timing.mixed_pass_extra_ms)}
+    header = {**compiled.header, **timing.extras()}
     about, key = header.pop("provenance", {}), header.pop("key")
     made = ArrayTiming("op_level", header, compiled.arrays)
 
@@ -324,7 +324,7 @@ def _embedded(config: RunConfig, timing: DefaultTiming, absent: PerfDataError) -
         model=engine.model, system=engine.hardware, backend=engine.backend, tp=shape.tensor, dp=shape.attention_data
     )
     # A sample has few batches; what lies between two of them is no new ground.
-    header = {**header, "between_batches": True, "mixed_pass_extra_ms": float(timing.mixed_pass_extra_ms)}
+    header = {**header, "between_batches": True, **timing.extras()}
     made = ArrayTiming("forward", header, arrays)
     return _Made(
         made, "embedded", dict(about["deployment"]), {"estimation_mode": "embedded", **about}, (EMBEDDED_SAID,)
@@ -342,7 +342,7 @@ def _forward(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
         table = _table_of_metrics(config, timing.fpm_jsonl_path, base)
     cell = match(table, forward_identity(config), cell=timing.fpm_cell)
     header, arrays = compile_forward(table, cell)
-    header["mixed_pass_extra_ms"] = float(timing.mixed_pass_extra_ms)
+    header |= timing.extras()
     provenance = {
         "estimation_mode": "fpm_interpolation",
         "file": timing.fpm_parquet_path or timing.fpm_jsonl_path,
@@ -402,7 +402,7 @@ def _regression(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
     observed = read_forward_jsonl(path)
     for each in observed:
         fitted.observe(each)
-    header: dict[str, Any] = {"mixed_pass_extra_ms": float(timing.mixed_pass_extra_ms)}
+    header: dict[str, Any] = {**timing.extras()}
     made = ArrayTiming("regression", header, fitted.arrays())
     provenance = {
         "estimation_mode": "fpm_regression",

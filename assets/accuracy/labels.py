@@ -93,6 +93,7 @@ def _precisions(labels: Labels, given: str) -> None:
             labels.borrow = ("trtllm", "sglang")
         else:
             labels.moe = "w4a16_mxfp4"
+            labels.borrow = () if labels.backend == "vllm" else ("vllm",)
         labels.notes.append("mxfp4 quantises the experts only")
     elif "Kimi" in labels.model and labels.gemm in ("int4_wo", "nvfp4"):
         labels.gemm = "bfloat16"

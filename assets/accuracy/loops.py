@@ -191,8 +191,9 @@ class Pricers:
             PerfDataError: the refusal of the first try.
         """
         first: PerfDataError | None = None
-        for backend in (labels.backend, *labels.borrow):
-            for moe in (labels.moe, *labels.moe_fallbacks):
+        # Another backend's kernel of the right precision is nearer than the own one of another.
+        for moe in (labels.moe, *labels.moe_fallbacks):
+            for backend in (labels.backend, *labels.borrow):
                 try:
                     found = OpLevel(self._resolved(labels, backend, moe), self.root, clean=self.clean)
                     for phase in ("context", "generation"):
@@ -296,6 +297,7 @@ def loop_rows(priced: Sequence[Priced], truth: Mapping[str, Mapping[str, Mapping
         prompt_tokens=np.array([p.prompt_mean for p in answered], float),
         mla=np.array(["Kimi" in each.model or "DeepSeek" in each.model for each in labels if each], bool),
         blackwell=np.array([each.system in BLACKWELL for each in labels if each], bool),
+        laboratory=np.array([each.exact_lengths for each in labels if each], bool),
         group=about("deployment_group"),
         model=about("model_family"),
     )

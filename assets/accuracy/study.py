@@ -143,6 +143,8 @@ def stored(store: Store, truth_set: str) -> Study:
     Raises:
         TruthError: the store knows no set of that name.
     """
+    if not store.exists:
+        raise TruthError(f"no file and no stored set is called {truth_set!r}; {store.root} holds nothing yet")
     with store.connect() as con:
         truth = _rows(con, "ground_truth", truth_set)
         accuracy = _rows(con, "accuracy", truth_set)

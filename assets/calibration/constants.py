@@ -108,10 +108,10 @@ def from_log(tpot_ms: float, tokens_per_ms: float, decoding: float, kv_tokens: f
         {
             "base_ms": (0.05 * tpot_ms, 1.0),
             "weights_ms": (0.45 * tpot_ms, 0.5),
-            "token_us": (token_us, 0.7),
-            "attention_pair_ns": (token_us * 1e3 / 5_000, 1.0),
-            "decode_request_us": (0.05 * tpot_ms * 1e3 / max(decoding, 1.0), 1.0),
-            "kv_token_ns": (0.3 * tpot_ms * 1e6 / max(kv_tokens, 1.0), 0.7),
+            "token_us": (token_us, 1.0),
+            "attention_pair_ns": (token_us * 1e3 / 5_000, 1.5),
+            "decode_request_us": (0.05 * tpot_ms * 1e3 / max(decoding, 1.0), 1.5),
+            "kv_token_ns": (0.3 * tpot_ms * 1e6 / max(kv_tokens, 1.0), 1.0),
             "prefill_pass_ms": (0.05 * tpot_ms, 1.5),
         }
     )

@@ -60,6 +60,7 @@ HOST_CONSTANTS: dict[str, HostConstant] = {
         _time("lookahead_passes", "decode passes", "decode passes a first token waits beyond its own", 60.0, "request"),
         _time("request_ms", "ms", "request path: HTTP, validation, hand-over", 200.0, "request", True),
         _time("tokenization_ms_per_1024", "ms", "tokenising, and handing over, of 1,024 tokens", 60.0, "request", True),
+        _time("laboratory_request_ms", "ms", "what a laboratory client adds", 200.0, "request", True),
         _time("client_ms", "ms", "per concurrent client: event loops shared by all streams", 5.0, "request", True),
         _factor("gemm_factor", "dense layers, in all passes"),
         _factor("moe_factor", "experts, in all passes"),
@@ -86,7 +87,7 @@ class LoopRows:
         ttft, tpot: amounts, shape (n, components).
         truth_ttft_ms, truth_tpot_ms: measured; NaN where only the other was.
         layers, clients, prompt_tokens: of the model, of the whole engine, mean.
-        mla, blackwell: shape (n,), bool.
+        mla, blackwell, laboratory: shape (n,), bool; the last: driven by another client than the dashboard's.
         group, model: shape (n,), text.
     """
 
@@ -100,6 +101,7 @@ class LoopRows:
     prompt_tokens: np.ndarray
     mla: np.ndarray
     blackwell: np.ndarray
+    laboratory: np.ndarray
     group: np.ndarray
     model: np.ndarray
 
@@ -126,6 +128,7 @@ def predict(rows: LoopRows, constants: Mapping[str, float], *, client: bool = Tr
         ttft = (
             ttft
             + c["request_ms"]
+            + c["laboratory_request_ms"] * rows.laboratory
             + c["tokenization_ms_per_1024"] * rows.prompt_tokens / 1024
             + c["client_ms"] * rows.clients
         )

@@ -21,6 +21,7 @@ class RequestLog:
     Attributes:
         row_id: names in the truth set.
         first_s, last_s: when the first and the last token were there.
+        noted_at_boundary: arrivals were noted between two passes, when the engine looked, not when they came.
     """
 
     row_id: tuple[str, ...]
@@ -29,6 +30,7 @@ class RequestLog:
     last_s: np.ndarray
     prompt_tokens: np.ndarray
     output_tokens: np.ndarray
+    noted_at_boundary: bool = False
 
     def __len__(self) -> int:
         return len(self.row_id)
@@ -83,6 +85,7 @@ def from_truth(truth: TruthSet) -> RequestLog:
         last_s=arrival + column("e2e", "value") / 1e3,
         prompt_tokens=column("ttft", "prompt_tokens").astype(np.int64),
         output_tokens=column("ttft", "output_tokens").astype(np.int64),
+        noted_at_boundary=truth.form == "vllm_log",
     )
 
 

@@ -66,10 +66,13 @@ def truth_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--snapshot",
     "snapshot_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="Constants to predict with, as tracemill calibrate wrote them.",
 )
 @click.option("--drift", is_flag=True, help="Hold the errors against those of the snapshot; exit code 1 if it drifted.")
+@click.option(
+    "--register", "is_registered", is_flag=True, help="Offer GT as a partition: tracemill ui checks it weekly."
+)
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Folder for the report's files.")
 @warehouse
 def accuracy(
@@ -85,6 +88,7 @@ def accuracy(
     terms: tuple[str, ...],
     snapshot_file: Path | None,
     drift: bool,
+    is_registered: bool,
     output: Path | None,
     root: Path | None,
 ) -> None:
@@ -101,6 +105,11 @@ def accuracy(
 
     store = open_store(warehouse_root(root))
     path = Path(truth)
+    if is_registered:
+        options = {"form": form, "about": pairs(about, "--about"), "where": list(where), "terms": list(terms)}
+        files = {"deployments": engine, "prefixes": prefixes, "perf_root": perf_root}
+        _register(warehouse_root(root), path, name or path.stem, snapshot_file, files, options)
+        return
     if drift and snapshot_file is None:
         raise click.BadParameter("needs the --snapshot to hold the errors against", param_hint="--drift")
     snapshot = None if snapshot_file is None else load(snapshot_file)
@@ -134,3 +143,22 @@ def accuracy(
         click.echo("\n" + (drift_text(rows) or "nothing to compare: no metric of the snapshot was predicted"))
         if any(row["alert"] for row in rows):
             raise SystemExit(DIFFERENT)
+
+
+def _register(
+    root: Path, truth: Path, name: str, snapshot: Path | None, files: dict[str, Path | None], options: dict[str, Any]
+) -> None:
+    from assets.accuracy.registry import Watched
+    from pipelines.instance import open_instance
+    from pipelines.truths import register_truth
+
+    if snapshot is None:
+        raise click.BadParameter("needs the --snapshot that constants are kept in", param_hint="--register")
+    whole: dict[str, Any] = {k: None if path is None else str(path.absolute()) for k, path in files.items()}
+    watched = Watched(name, str(truth.absolute()), str(snapshot.absolute()), **whole, **options)
+    with open_instance(root) as instance:
+        key = register_truth(instance, root, watched)
+    click.echo(
+        f"{key}: choose this partition of the job accuracy_graph in the UI (tracemill ui); the schedule drift_check "
+        "runs it every week once it is switched on"
+    )

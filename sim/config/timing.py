@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, ValidationInfo, model_validator
@@ -42,8 +44,15 @@ class DefaultTiming(Section):
     fpm_jsonl_path: Annotated[str, Field(min_length=1)] | None = None
     fpm_cell: Annotated[str, Field(min_length=1)] | None = None
     mixed_pass_extra_ms: Milliseconds = 0.0
+    prefill_pass_extra_ms: Milliseconds = 0.0
+    decode_pass_extra_ms: Milliseconds = 0.0
     snapshot: Annotated[str, Field(min_length=1)] | None = None  # corrections of a tuned snapshot
     strict: Strict = Strict()
+
+    def extras(self) -> dict[str, float]:
+        """Milliseconds of the host per kind of pass."""
+        names = ("mixed_pass_extra_ms", "prefill_pass_extra_ms", "decode_pass_extra_ms")
+        return {name: float(getattr(self, name)) for name in names}
 
     def spec(self) -> spec.Timing:
         raise LookupError("prices of timing.type: default come from performance data; hand them to engine_spec")
@@ -55,7 +64,7 @@ class DefaultTiming(Section):
             "clean": self.clean,
             "factors": dict(sorted(self.factors.items())),
             "fpm_cell": self.fpm_cell,
-            "mixed_pass_extra_ms": float(self.mixed_pass_extra_ms),
+            **self.extras(),
             "corrected": self.snapshot is not None,
         }
 
@@ -143,9 +152,28 @@ class PassCostTiming(Section):
     decode_request_us: Milliseconds = 0.0
     kv_token_ns: Milliseconds = 0.0
     prefill_pass_ms: Milliseconds = 0.0
+    snapshot: Annotated[str, Field(min_length=1)] | None = None  # a file of `tracemill calibrate` that holds them
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_snapshot(cls, values: Any, info: ValidationInfo) -> Any:
+        if not isinstance(values, dict) or not isinstance(values.get("snapshot"), str):
+            return values
+        names = [name for name in cls.model_fields if name not in ("type", "snapshot")]
+        if doubled := [name for name in names if name in values]:
+            raise ValueError(f"give either snapshot or the constants, not both: {', '.join(doubled)}")
+        file = ((info.context or {}).get("base") or Path()) / values["snapshot"]
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))["host_constants"]
+            return {**values, **{name: float(found[name]) for name in names}}
+        except OSError as error:
+            raise ValueError(f"snapshot {file}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"snapshot {file} holds no constants of a pass cost ({error!r})") from error
 
     def _constants(self) -> dict[str, Any]:
-        return {name: float(value) for name, value in self if name != "type"}
+        # The numbers identify a timing, not the file they came from.
+        return {name: float(value) for name, value in self if name not in ("type", "snapshot")}
 
     def spec(self) -> spec.Timing:
         return spec.PassCostTiming(**self._constants())

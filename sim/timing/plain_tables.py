@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sim.errors import TimingError
 from sim.timing.tables import (
     EXTRAPOLATED,
+    EXTRAS,
     INTERPOLATED,
     MEASURED,
     NO_SOURCE,
@@ -333,7 +334,9 @@ class TablePricer:
         makers = {"op_level": lambda: OpLevelPlain(timing, mixed), "forward": lambda: ForwardPlain(timing)}
         self.model: Any = makers.get(timing.kind, lambda: RegressionPlain(timing))()
         self.kind = timing.kind
-        self.mixed_extra = float(timing.header.get("mixed_pass_extra_ms", 0.0))
+        self.mixed_extra, self.prefill_extra, self.decode_extra = (
+            float(timing.header.get(name, 0.0)) for name in EXTRAS
+        )
         self.corrections = Corrections(timing) if timing.is_corrected else None
 
     def answer(self, np_: int, tp: int, kvp: int, b: int, kv: int) -> Answer:
@@ -342,6 +345,10 @@ class TablePricer:
         prefill_ms, decode_ms, bin_ = prefill.ms, decode.ms, -1
         if np_ and b:
             prefill_ms += self.mixed_extra
+        if np_ and tp:
+            prefill_ms += self.prefill_extra
+        elif b:
+            decode_ms += self.decode_extra
         if self.corrections is not None:
             factor, bin_ = self.corrections.factor(np_, tp, b, kv)
             prefill_ms, decode_ms = prefill_ms * factor, decode_ms * factor

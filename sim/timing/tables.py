@@ -77,6 +77,9 @@ WHOLE = {
 }  # fmt: skip
 
 
+# What the host adds to a pass, ms, whatever the tables say: beside prefill and decode work, to every pass that computes
+# prompt tokens, to every pass that only decodes.
+EXTRAS = ("mixed_pass_extra_ms", "prefill_pass_extra_ms", "decode_pass_extra_ms")
 CORRECTION_BINS = 1 << 12  # more than any snapshot has in one store
 
 
@@ -108,7 +111,7 @@ class ArrayTiming:
             is looked up at prompt and prefix together), `lookups` (how many KV lengths around the mean a decode
             attention averages, 5 or 1). `forward`: `flat_batch` (prefill batches above the largest cost as it does),
             `between_batches` (prefill batches between collected ones are blended from both, else refused).
-            All kinds: `mixed_pass_extra_ms`. Anything else is for provenance.
+            All kinds: `EXTRAS`. Anything else is for provenance.
         arrays: by the names of `ARRAYS`, and all or none of `FACTORS`.
 
     Raises:

@@ -14,6 +14,7 @@ import numpy as np
 from sim.jit import kernel
 from sim.timing.tables import (
     EXTRAPOLATED,
+    EXTRAS,
     INTERPOLATED,
     MEASURED,
     NO_SOURCE,
@@ -150,7 +151,7 @@ def pack(timing: ArrayTiming, mixed: MixedPass) -> tuple[np.ndarray, np.ndarray]
     head[BETWEEN] = bool(header.get("between_batches", False))
     head[BY_PROMPT] = bool(header.get("outside_by_prompt", True))
     head[FLAT_BATCH] = bool(header.get("flat_batch", False))
-    extras = [float(header.get("extra_ms", 0.0)), float(header.get("mixed_pass_extra_ms", 0.0))]
+    extras = [float(header.get(name, 0.0)) for name in ("extra_ms", *EXTRAS)]
     whole, numbers, at, place = [], [np.array(extras)], HEAD, len(extras)
     for name, array in timing.arrays.items():
         if name in _SIZES:
@@ -449,6 +450,10 @@ def answer(z, f, np_, tp, kvp, b, kv):
             j, source_d = kind, INTERPOLATED
     if np_ > 0 and b > 0:
         a += f[1]
+    if np_ > 0 and tp > 0:
+        a += f[2]
+    elif b > 0:
+        d += f[3]
     if z[CORRECTED] != 0:
         factor, bin_ = _factor(z, f, np_, tp, b, kv)
         a, d = a * factor, d * factor

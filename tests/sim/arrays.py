@@ -52,6 +52,8 @@ def op_level(rng: random.Random, *, tokens: int = 400, batch: int = 40, requests
         "lookups": rng.choice([1, 5]),
         "outside_by_prompt": rng.random() < 0.5,
         "mixed_pass_extra_ms": rng.choice([0.0, 0.0, 1.25]),
+        "prefill_pass_extra_ms": rng.choice([0.0, 0.0, 2.5]),
+        "decode_pass_extra_ms": rng.choice([0.0, 0.0, 0.75]),
     }
     return ArrayTiming("op_level", header, arrays)
 

@@ -70,7 +70,7 @@ def test_lengths_are_drawn_as_the_benchmark_draws_them() -> None:
     assert len(prompts) == 500 and prompts.min() >= 800 and prompts.max() <= 1000
     assert 860 < prompts.mean() < 940 and outputs.min() >= 160
     prompts, outputs = lengths(Loop("vllm", 50, 1000, 200, exact=True))
-    assert set(prompts) == {1000} and abs(outputs.mean() - 200) < 2
+    assert set(prompts) == {1000} and abs(outputs.mean() - 200) < 3
 
 
 def test_a_pool_that_never_fills_does_not_make_another_loop() -> None:

@@ -28,6 +28,7 @@ def rows(n: int = 120, noise: float = 0.02, seed: int = 0, groups: int = 24) -> 
         row_id=np.arange(n).astype(str), ttft=amounts(20.0), tpot=amounts(1.0), truth_ttft_ms=empty,
         truth_tpot_ms=empty, layers=rng.choice([32.0, 61.0, 80.0], n), clients=rng.choice([4.0, 16.0, 64.0, 256.0], n),
         prompt_tokens=rng.choice([900.0, 7000.0], n), mla=np.zeros(n, bool), blackwell=rng.random(n) < 0.5,
+        laboratory=np.zeros(n, bool),
         group=np.array([f"g{i % groups}" for i in range(n)]), model=np.array([f"m{i % 5}" for i in range(n)]),
     )  # fmt: skip
     ttft, tpot = predict(made, PLANTED)
