@@ -126,7 +126,7 @@ LAWS = (
             FROM runs WHERE run_id = $run),
         held AS (
             SELECT p.*, a.peak,
-                   coalesce(a.pool, if(p.worker < a.first_decode_worker, a.of_prefill, a.of_decode), 0) AS pool
+                   coalesce(a.pool, if(p.worker < a.first_decode_worker, a.of_prefill, a.of_decode)) AS pool
             FROM (FROM passes WHERE run_id = $run) p, about a)
         SELECT {_PASS} AS row_key, p.active_blocks + p.cached_blocks + p.free_blocks - p.pool AS figure
         FROM held p
