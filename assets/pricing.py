@@ -22,9 +22,13 @@ from sim.timing.tables import ArrayTiming, MixedPass, mixed_pass
 if TYPE_CHECKING:
     from perf_db.gpu.deployment import Deployment
     from perf_db.gpu.forward import ForwardTable
-    from perf_db.gpu.oplevel import OpLevel
+    from perf_db.gpu.oplevel import OpLevel, Phase
     from perf_db.gpu.source import PerfRoot
     from sim.config import RunConfig
+
+# Phases that the workers of a pool must have prices for.
+BOTH: tuple[Phase, ...] = ("context", "generation")
+POOLS: Mapping[str, tuple[Phase, ...]] = {"prefill": ("context",), "decode": ("generation",)}
 
 EMBEDDED_SAID = (
     "priced from the small table that comes with this package (a sample, a few percent off in the median); "
@@ -94,12 +98,16 @@ class _Made:
     cells: Path | None = None
 
 
-def price_deployment(config: RunConfig, *, base: Path, corrected: bool = True) -> Pricing:
+def price_deployment(
+    config: RunConfig, *, base: Path, corrected: bool = True, needs: tuple[Phase, ...] = BOTH
+) -> Pricing:
     """Resolve a configuration's timing and KV pool.
 
     Args:
         base: folder that relative paths of the configuration start from.
         corrected: apply the snapshot that the configuration names.
+        needs: phases that must be priced. Workers of a decode pool prefill only what was preempted, and those of a
+            prefill pool never decode.
 
     Raises:
         ConfigError: what the configuration asks for cannot be had; the message says why and what to do.
@@ -115,7 +123,7 @@ def price_deployment(config: RunConfig, *, base: Path, corrected: bool = True) -
     if not isinstance(timing, DefaultTiming):
         spec = config.engine_spec(blocks=blocks)
         return Pricing(spec, provenance={"memory": memory} if memory else {}, estimated_blocks=estimated)
-    made = _estimate(config, timing, base)
+    made = _estimate(config, timing, base, needs)
     if timing.snapshot is not None and corrected:
         _correct(made, base / timing.snapshot)
     if memory:
@@ -136,7 +144,10 @@ def price_deployment(config: RunConfig, *, base: Path, corrected: bool = True) -
 
 def _price_pools(config: RunConfig, base: Path, corrected: bool) -> Pricing:
     """Each pool by itself, and the transfers between them."""
-    prefill, decode = (price_deployment(side, base=base, corrected=corrected) for side in config.sides)
+    prefill, decode = (
+        price_deployment(side, base=base, corrected=corrected, needs=needs)
+        for side, needs in zip(config.sides, POOLS.values(), strict=True)
+    )
     assert isinstance(prefill.spec, EngineSpec) and isinstance(decode.spec, EngineSpec)
     size, warnings = _kv_bytes(config, base)
     told = {role: side.provenance for role, side in (("prefill", prefill), ("decode", decode)) if side.provenance}
@@ -185,7 +196,7 @@ def _kv_bytes(config: RunConfig, base: Path) -> tuple[float | None, tuple[str, .
 
 
 # ---------------------------------------------------------------- which estimator
-def _estimate(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
+def _estimate(config: RunConfig, timing: DefaultTiming, base: Path, needs: tuple[Phase, ...]) -> _Made:
     mode = config.estimation_mode
     if mode == "auto":
         mode = "fpm_interpolation" if timing.fpm_parquet_path else "fpm_regression" if timing.fpm_jsonl_path else None
@@ -194,10 +205,10 @@ def _estimate(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
     if mode == "fpm_regression":
         return _regression(config, timing, base)
     if mode == "op_level":
-        return _op_level(config, timing, base)
+        return _op_level(config, timing, base, needs)
     # auto: the measured operators where they are at hand, else the embedded sample, and the run says which.
     try:
-        return _op_level(config, timing, base)
+        return _op_level(config, timing, base, needs)
     except PerfDataError as error:
         if error.reason != "no_source" or timing.perf_root is not None:
             raise
@@ -260,7 +271,7 @@ def _insist_on_no_drafts(config: RunConfig, mode: str) -> None:
         )
 
 
-def _op_level(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
+def _op_level(config: RunConfig, timing: DefaultTiming, base: Path, needs: tuple[Phase, ...] = BOTH) -> _Made:
     root = perf_root(timing, base)
     _pinned(timing, root)
     deployment = deployment_of(config, root)
@@ -275,8 +286,9 @@ def _op_level(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
         drafts=drafts_of(config)[1],
     )
     compiled = compile_deployment(
-        deployment, root, limits, clean=timing.clean, factors=timing.factors, folder=cache_root() / PRICES
-    )
+        deployment, root, limits, clean=timing.clean, factors=timing.factors, folder=cache_root() / PRICES,
+        needs=needs,
+    )  # fmt: skip
     header = {**compiled.header, **timing.extras()}
     about, key = header.pop("provenance", {}), header.pop("key")
     made = ArrayTiming("op_level", header, compiled.arrays)
@@ -292,6 +304,7 @@ def _op_level(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
         "arrays_digest": compiled.digest(),
         "deviation": header.get("deviation", {}),
         "limits": header.get("limits", {}),
+        **({"refused": refused} if (refused := header.get("refused")) else {}),
     }
     cells = cache_root() / PRICES / f"{key}.cells.json"
     return _Made(made, "op_level", deployment.as_dict(), provenance, model=model, cells=cells)

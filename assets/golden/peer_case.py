@@ -60,7 +60,6 @@ WITHOUT_EFFECT = {
     "kv_cache_bytes_per_token",
 }
 WORKER_FIELDS = {"engine", "dp_size", "tensor_parallel_size"}
-PLAYS = ("agentic_mooncake", "weka")  # formats whose plays the simulator reports on
 ROW_FIELDS = {"timestamp", "input_length", "output_length", "hash_ids", "session_id", "delay"}
 
 
@@ -109,7 +108,7 @@ def load(case: Mapping[str, Any], base: Path) -> PeerCase:
     except ValueError as problem:
         raise ConfigError(str(problem)) from None
     workload, basis = _workload(case["traffic"], block_tokens, base)
-    plays = workload.session if case["traffic"].get("format") in PLAYS else None
+    plays = workload.session if case["traffic"].get("execution_model") else None
     return PeerCase(spec, workload, Options(sla, gpus, plays, basis))
 
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from assets.ingest.fields import BadRow, name, prompt_tokens, tokens
-from assets.ingest.graph import Wait, components, places_in_time
+from assets.ingest.graph import Wait, components, in_order, places_in_time
 from assets.ingest.json_text import enough_ids, hash_ids, json_object, objects
 from assets.ingest.parser import Format, Options, Parser
 from assets.ingest.rows import Row
@@ -141,21 +141,10 @@ def _plays(
     calls: list[_Call], sessions: dict[str, list[_Call]], parents: dict[str, str]
 ) -> Iterator[tuple[int, int, bytes, Row | BadRow]]:
     """Requests that wait for those of other sessions, too (rule WL-17). What parents connect is one play."""
-    waits: dict[str, list[Wait]] = {call.request_id: [] for call in calls}
-    for own in sessions.values():
-        for before, call in pairwise(own):
-            waits[call.request_id].append(Wait(before.request_id, max(0, call.start_ns - before.end_ns), False))
-    place = {call.request_id: i for i, call in enumerate(calls)}
-    for child, parent in parents.items():
-        first, last = sessions[child][0], max(sessions[child], key=lambda call: call.end_ns)
-        # Only what stands before can be waited for, so that two sessions cannot wait for each other.
-        earlier = [call for call in sessions[parent] if place[call.request_id] < place[first.request_id]]
-        if earlier and child != parent:
-            spawn = earlier[-1]
-            waits[first.request_id].append(Wait(spawn.request_id, first.start_ns - spawn.start_ns, True))
-            later = (call for call in sessions[parent] if place[call.request_id] > place[last.request_id])
-            if (joining := next((call for call in later if call.start_ns >= last.end_ns), None)) is not None:
-                waits[joining.request_id].append(Wait(last.request_id, joining.start_ns - last.end_ns, False))
+    waits = _waits(calls, sessions, parents, inclusive=True)
+    if len(in_order(waits)) < len(waits):
+        # Requests of no duration at one instant can seem to wait for each other.
+        waits = _waits(calls, sessions, parents, inclusive=False)
     starts = {call.request_id: call.start_ns for call in calls}
     by_id = {call.request_id: call for call in calls}
     plays = components(waits)
@@ -168,6 +157,34 @@ def _plays(
         not_before_ns = 0 if found else order_ns - opener_ns
         row = call.row._replace(arrival_ns=order_ns, session=play, not_before_ns=not_before_ns, waits=found)
         yield call.ordinal, call.number, call.line, row
+
+
+def _waits(
+    calls: list[_Call], sessions: dict[str, list[_Call]], parents: dict[str, str], *, inclusive: bool
+) -> dict[str, list[Wait]]:
+    """Who waits for whom. `inclusive`: a parent's request of the very same time counts as before its child."""
+    waits: dict[str, list[Wait]] = {call.request_id: [] for call in calls}
+    for own in sessions.values():
+        for before, call in pairwise(own):
+            waits[call.request_id].append(Wait(before.request_id, max(0, call.start_ns - before.end_ns), False))
+    place = {call.request_id: i for i, call in enumerate(calls)}
+    for child, parent in parents.items():
+        if child == parent:
+            continue
+        first, last = sessions[child][0], max(sessions[child], key=lambda call: call.end_ns)
+        earlier = [
+            call
+            for call in sessions[parent]
+            if place[call.request_id] < place[first.request_id] or (inclusive and call.start_ns == first.start_ns)
+        ]
+        if not earlier:
+            continue
+        spawn = earlier[-1]
+        waits[first.request_id].append(Wait(spawn.request_id, first.start_ns - spawn.start_ns, True))
+        later = (call for call in sessions[parent] if place[call.request_id] > place[last.request_id])
+        if (joining := next((call for call in later if call.start_ns >= last.end_ns), None)) is not None:
+            waits[joining.request_id].append(Wait(last.request_id, joining.start_ns - last.end_ns, False))
+    return waits
 
 
 def _record(row: dict[str, Any]) -> dict[str, Any]:

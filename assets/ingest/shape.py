@@ -18,7 +18,7 @@ from assets.ingest.fields import MAX_NS, MAX_TOKENS
 from assets.ingest.trace import Counts, Quarantine, Trace, TraceError, Waits, reordered
 
 S = 10**9  # ns
-BY_FILE = "agentic_mooncake"  # its requests tie in the order of the file, those of recordings in that of their times
+BY_FILE = ("agentic_mooncake", "dynamo")  # their requests tie in the order of the file, those of Weka in that of times
 
 
 def shaped(trace: Trace, steps: Sequence[Any], read: Callable[[Any], Trace]) -> tuple[Trace, list[dict[str, Any]]]:
@@ -165,7 +165,7 @@ def _waits_first(trace: Trace, place: np.ndarray) -> np.ndarray:
     row_of = {request: i for i, request in enumerate(trace.request_id.tolist())}
     # The one that opens a play stays its first, wherever it stands in the file.
     rows = np.arange(len(trace))
-    number = np.where(_firsts(trace) == rows, -1, trace.request_id if trace.format == BY_FILE else rows)
+    number = np.where(_firsts(trace) == rows, -1, trace.request_id if trace.format in BY_FILE else rows)
     keys = list(zip(place.tolist(), number.tolist(), range(len(trace)), strict=True))
     open_ = [len(set(on[a:b])) for a, b in pairwise(offsets)]
     followers: dict[int, list[int]] = {}

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perf_db.gpu.errors import PerfDataError
-from perf_db.gpu.oplevel import OpLevel
+from perf_db.gpu.oplevel import PHASES, OpLevel, Phase
 
 FORMAT = 4  # of the files; raised when the same inputs give other arrays
 LONGEST = 1 << 20  # tokens; grids reach at least this far
@@ -85,38 +85,51 @@ class Compiled:
 _TOKEN_KNOTS = (("gemm", "m"), ("moe", "num_tokens"))
 
 
-def compile_op_level(model: Any, limits: Limits) -> Compiled:
+def compile_op_level(model: Any, limits: Limits, *, needs: tuple[Phase, ...] = PHASES) -> Compiled:
     """Sample a model over everything a scheduler can ask.
+
+    A phase that the deployment cannot be priced in, and that is not needed, gets arrays that answer nothing; the
+    header's `refused` says why.
 
     Args:
         model: an `OpLevel`, or anything with its methods.
+        needs: phases without which the arrays are of no use; workers that only decode never prefill a prompt.
 
     Raises:
-        PerfDataError: a phase of the deployment cannot be priced.
+        PerfDataError: a phase that is needed cannot be priced.
     """
     per_request = limits.per_request(model.deployment.nextn)
     tokens = np.arange(1, limits.max_batched_tokens + limits.max_sequences * per_request + 1)
     batches, requests = np.arange(1, limits.prefill_batch + 1), np.arange(1, limits.max_sequences + 1)
     verified = requests * per_request
-    shared = model.shared("context", tokens)
-    logits = model.logits("context", batches)
-    alone = model.shared("generation", verified) + model.logits("generation", verified)
+    refused = {phase: why for phase in PHASES if (why := model.refusal(phase)) is not None}
+    for phase in needs:
+        if phase in refused:
+            raise refused[phase]
     knots = _token_knots(model)
-    context, header = _context(model, batches, limits)
-    generation, lookups = _generation(model, verified, limits)
-    arrays = {
-        "context_shared": _from_zero(_risen(shared, model.clean)),
-        "context_logits": _from_zero(_risen(logits, model.clean)),
-        "generation_shared": _from_zero(_risen(alone, model.clean)),
-        **context,
-        **generation,
-        "token_cells": _intervals(np.append(0, tokens), knots),
-        "batch_cells": _intervals(np.append(0, batches), model.axes("context").batch),
-        "request_cells": _intervals(
-            np.append(0, verified), np.union1d(model.axes("generation").batch, knots[knots <= verified[-1]])
-        ),
-    }
+    arrays, header, lookups = {**_NO_CONTEXT, **_NO_GENERATION}, dict(_NO_HEADER), 1
+    if "context" not in refused:
+        context, header = _context(model, batches, limits)
+        arrays |= {
+            "context_shared": _from_zero(_risen(model.shared("context", tokens), model.clean)),
+            "context_logits": _from_zero(_risen(model.logits("context", batches), model.clean)),
+            **context,
+            "token_cells": _intervals(np.append(0, tokens), knots),
+            "batch_cells": _intervals(np.append(0, batches), model.axes("context").batch),
+        }
+    if "generation" not in refused:
+        generation, lookups = _generation(model, verified, limits)
+        alone = model.shared("generation", verified) + model.logits("generation", verified)
+        arrays |= {
+            "generation_shared": _from_zero(_risen(alone, model.clean)),
+            **generation,
+            "request_cells": _intervals(
+                np.append(0, verified), np.union1d(model.axes("generation").batch, knots[knots <= verified[-1]])
+            ),
+        }
     header |= {"nextn": per_request - 1, "lookups": lookups, "format": FORMAT, "limits": asdict(limits)}
+    if refused:
+        header["refused"] = {phase: {"reason": why.reason, "why": str(why)} for phase, why in refused.items()}
     for name, array in arrays.items():
         if array.dtype == np.float64 and not np.isfinite(array).all():
             d, unpriced = model.deployment, int((~np.isfinite(array)).sum())
@@ -128,6 +141,30 @@ def compile_op_level(model: Any, limits: Limits) -> Compiled:
     compiled = Compiled(header, arrays)
     header["deviation"] = deviation(model, compiled, limits)
     return compiled
+
+
+# A phase without prices: tables that end before the first token, so that every pass lies beyond them.
+_NO_CONTEXT: dict[str, np.ndarray] = {
+    "context_shared": np.zeros(1),
+    "context_logits": np.zeros(1),
+    "context_lengths": np.array([1, 2], np.int64),
+    "context_prefixes": np.zeros(1, np.int64),
+    "context_nodes": np.zeros((1, 1, 2)),
+    "context_outside": np.zeros((1, 2)),
+    "prefix_outside": np.zeros(1),
+    "context_batches": np.zeros(1, np.int64),
+    "token_cells": np.zeros(1, np.int64),
+    "batch_cells": np.zeros(1, np.int64),
+}
+_NO_GENERATION: dict[str, np.ndarray] = {
+    "generation_shared": np.zeros(1),
+    "generation_lengths": np.array([1, 2], np.int64),
+    "generation_nodes": np.zeros((1, 2)),
+    "generation_outside": np.zeros((1, 2)),
+    "generation_batches": np.zeros(1, np.int64),
+    "request_cells": np.zeros(1, np.int64),
+}
+_NO_HEADER: dict[str, Any] = {"square_root": False, "extra_ms": 0.0, "outside_by_prompt": True}
 
 
 def _context(model: Any, batches: Ints, limits: Limits) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -349,7 +386,7 @@ def deviation(model: Any, compiled: Compiled, limits: Limits, *, seed: int = 7) 
     """Relative distance of the arrays to the direct rule on random passes: inside the data, and outside.
 
     Returns:
-        per phase and side: `n`, `median`, `p99`, `max`.
+        per phase that is priced, and side: `n`, `median`, `p99`, `max`.
     """
     rng = np.random.default_rng(seed)
     a, nx = compiled.arrays, limits.per_request(model.deployment.nextn)
@@ -362,10 +399,14 @@ def deviation(model: Any, compiled: Compiled, limits: Limits, *, seed: int = 7) 
     s = np.maximum(np.minimum(drawn(limits.max_batched_tokens), limits.max_batched_tokens // n), 1)
     p = np.where(rng.random(PROBES) < 0.4, 0, drawn(longest))
     p = np.minimum(p, np.maximum(longest - s, 0))
-    direct = model.prefill(n, s, p)
-    got = a["context_shared"][n * s] + a["context_logits"][n] + evaluate_context(compiled, n, s, p)
-    inside = _outside_at(compiled, n, s, p) == 0
-    found = _sides("prefill", direct, got, inside)
+    found: dict[str, dict[str, float]] = {}
+    refused = compiled.header.get("refused", {})
+    if "context" not in refused:
+        direct = model.prefill(n, s, p)
+        got = a["context_shared"][n * s] + a["context_logits"][n] + evaluate_context(compiled, n, s, p)
+        found |= _sides("prefill", direct, got, _outside_at(compiled, n, s, p) == 0)
+    if "generation" in refused:
+        return found
     b, kv = drawn(limits.max_sequences), np.minimum(drawn(longest) + 1, longest)
     # The model multiplies by its own nextn + 1.
     direct = model.decode(b * nx // (model.deployment.nextn + 1), kv)
@@ -475,9 +516,19 @@ def op_level_key(
 
 
 def compile_deployment(
-    deployment: Any, root: Any, limits: Limits, *, clean: bool, factors: Mapping[str, float] | None, folder: Path | None
+    deployment: Any,
+    root: Any,
+    limits: Limits,
+    *,
+    clean: bool,
+    factors: Mapping[str, float] | None,
+    folder: Path | None,
+    needs: tuple[Phase, ...] = PHASES,
 ) -> Compiled:
     """The arrays of a deployment, from the cache if they are there. `header["key"]` names what they follow from.
+
+    Args:
+        needs: phases that must be priced; see `compile_op_level`.
 
     Raises:
         PerfDataError: the deployment cannot be priced.
@@ -485,11 +536,15 @@ def compile_deployment(
 
     def make() -> Compiled:
         model = OpLevel(deployment, root, clean=clean, factors=factors)
-        compiled = compile_op_level(model, limits)
+        compiled = compile_op_level(model, limits, needs=needs)
         compiled.header["provenance"] = model.provenance()
         return compiled
 
     key = op_level_key(deployment.as_dict(), root, limits, clean=clean, factors=factors)
     compiled = cached(key, folder, make)
+    # Kept arrays may have been made for workers with other needs.
+    for phase in needs:
+        if (told := compiled.header.get("refused", {}).get(phase)) is not None:
+            raise PerfDataError(told["reason"], told["why"])
     compiled.header["key"] = key_name(key)
     return compiled

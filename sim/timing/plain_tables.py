@@ -334,6 +334,7 @@ class TablePricer:
         makers = {"op_level": lambda: OpLevelPlain(timing, mixed), "forward": lambda: ForwardPlain(timing)}
         self.model: Any = makers.get(timing.kind, lambda: RegressionPlain(timing))()
         self.kind = timing.kind
+        self.refused = timing.header.get("refused", {})
         self.mixed_extra, self.prefill_extra, self.decode_extra = (
             float(timing.header.get(name, 0.0)) for name in EXTRAS
         )
@@ -377,6 +378,13 @@ class TablePricer:
                 f"the regression has seen too few passes of the kind asked for: {work}. Give it at least five observed "
                 "passes of prefill only, decode only and both together"
             )
+        for phase, count, name in (("context", np_, "prefill"), ("generation", b, "decode")):
+            if count and phase in self.refused:
+                return TimingError(
+                    f"this deployment has no prices for {name}: {self.refused[phase]['why']}. A pass of {work} came "
+                    "up; give the pool more KV blocks, so that nothing is preempted and computed again, or ask for a "
+                    "precision that was measured in both phases"
+                )
         return TimingError(
             f"the compiled arrays do not reach a pass of {work}; compile them for this token budget and batch"
         )

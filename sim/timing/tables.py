@@ -109,8 +109,9 @@ class ArrayTiming:
         header: ready for JSON. `op_level`: `nextn` (drafts verified per decoding request), `square_root` (context nodes
             are roots, blended as such), `extra_ms` (added to context attention), `outside_by_prompt` (context_outside
             is looked up at prompt and prefix together), `lookups` (how many KV lengths around the mean a decode
-            attention averages, 5 or 1). `forward`: `flat_batch` (prefill batches above the largest cost as it does),
-            `between_batches` (prefill batches between collected ones are blended from both, else refused).
+            attention averages, 5 or 1), `refused` (phases without prices: `why` of each). `forward`: `flat_batch`
+            (prefill batches above the largest cost as it does), `between_batches` (prefill batches between collected
+            ones are blended from both, else refused).
             All kinds: `EXTRAS`. Anything else is for provenance.
         arrays: by the names of `ARRAYS`, and all or none of `FACTORS`.
 

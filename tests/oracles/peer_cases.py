@@ -370,6 +370,39 @@ def _agents(r: random.Random, case: Case, block: int) -> None:
         case["traffic"]["arrival_speedup_ratio"] = r.choice([2.0, 0.5])
 
 
+def _recorded(r: random.Random, case: Case, block: int) -> None:
+    """Recorded requests of a session, and of others that it began."""
+    rows, fresh = list[Case](), 1
+
+    def record(session: str, parent: str | None, start: int) -> int:
+        nonlocal fresh
+        took, length = r.choice([20, 90, 400]), r.randint(1, 40)
+        count = -(-length // block)
+        context = {"session_id": session, **({"parent_session_id": parent} if parent else {})}
+        replay = {"trace_block_size": block, "input_length": length}
+        request = {"request_id": f"r{len(rows):03}", "output_tokens": r.randint(1, 8), "request_received_ms": start}
+        request |= {
+            "total_time_ms": took,
+            "replay": replay | {"input_sequence_hashes": list(range(fresh, fresh + count))},
+        }
+        fresh += r.choice([0, count])
+        row = {"schema": "dynamo.request.trace.v1", "event_type": "request_end", "event_time_unix_ms": start + took}
+        rows.append(row | {"request": request, "agent_context": context})
+        return start + took
+
+    # One play: which of several goes first at one instant follows from names of the simulator's own.
+    at = record("main", None, 1_000)
+    for i in range(r.randint(1, 9)):
+        if r.random() < 0.3:
+            inner, child = at - r.choice([0, 13]) + 5 + i, f"child-{i}"
+            for j in range(r.randint(1, 3)):
+                inner = record(child, "main", inner + (r.choice([1, 17, 211]) if j else 0))
+        at = record("main", None, at + r.choice([1, 11, 303]))
+    case["traffic"] = {"kind": "trace", "format": "dynamo", "execution_model": "target", "rows": rows}
+    if r.random() < 0.3:
+        case["traffic"]["arrival_speedup_ratio"] = r.choice([2.0, 0.5])
+
+
 FAMILIES: dict[str, Callable[[random.Random, Case, int], None]] = {
     "plain": _plain,
     "closed": _closed,
@@ -396,7 +429,8 @@ FAMILIES: dict[str, Callable[[random.Random, Case, int], None]] = {
     "drafts_trtllm": _drafts_trtllm,
     "plays": _plays,
     "agents": _agents,
+    "recorded": _recorded,
 }
 # Those that go on top of each other.
-ALONE = ("plain", "anything", "trtllm", "drafts", "drafts_pressure", "drafts_trtllm", "plays", "agents")
+ALONE = ("plain", "anything", "trtllm", "drafts", "drafts_pressure", "drafts_trtllm", "plays", "agents", "recorded")
 OTHERS = [n for n in FAMILIES if n not in ALONE]

@@ -28,6 +28,12 @@ LAWS: dict[str, Fault] = {
     "requests_end_once": fault(f"UPDATE requests SET end_ns = NULL WHERE request_id = {ANY}"),
     "every_row_accounted_for": fault(provenance_json='{"rows_read": 9, "clean": 8, "replayed": 24}'),
     "spans_hold_every_token": fault(f"UPDATE requests SET n_spans = n_spans + 1 WHERE request_id = {ANY}"),
+    "handoffs_keep_their_order": fault(
+        f"""INSERT INTO handoffs BY NAME
+        SELECT request_id, worker AS source_worker, dp_rank AS source_rank, worker, dp_rank,
+               admitted_ns AS prefill_admitted_ns, admitted_ns - 1 AS held_ns
+        FROM requests WHERE request_id = {ANY}"""
+    ),
     "bursts_hold_every_token": fault(
         f"UPDATE spans SET n_passes = n_passes + 1 WHERE request_id = {ANY}", also="tokens_are_on_the_clock"
     ),

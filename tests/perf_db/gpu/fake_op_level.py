@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from perf_db.gpu.deployment import Deployment
+from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.oplevel import Axes
 
 BATCH = np.array([1, 2, 4, 8, 16])
@@ -24,16 +25,32 @@ class FakeOpLevel:
     Args:
         noise: relative size of bumps on the measured nodes.
         prefix_axis: the prefix is an axis of the measured table, as for sparse attention.
+        without: a phase that cannot be priced.
     """
 
-    def __init__(self, *, nextn: int = 0, clean: bool = False, noise: float = 0.0, prefix_axis: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        nextn: int = 0,
+        clean: bool = False,
+        noise: float = 0.0,
+        prefix_axis: bool = False,
+        without: str | None = None,
+    ) -> None:
+        self.without = without
         self.deployment = Deployment("org/model", "gpu", "vllm", "1", nextn=nextn)
         self.clean, self.prefix_axis = clean, prefix_axis
         rng = np.random.default_rng(5)
         self.bumps = 1.0 + noise * rng.standard_normal((2, 64, 64))
         self.tables = SimpleNamespace(values=lambda table, column: [1, 2, 4, 8, 16, 64, 256] if table == "gemm" else [])
 
+    def refusal(self, phase: str) -> PerfDataError | None:
+        if phase != self.without:
+            return None
+        return PerfDataError("missing_precision", f"no {phase}_attention rows with attn_dtype=fp8")
+
     def shared(self, phase: str, tokens: Any) -> Any:
+        assert phase != self.without
         x = np.asarray(tokens, float)
         return 2.0 + 0.01 * x + 0.3 * np.sin(x) * self.bumps[0, 0, 0] * (self.bumps[0, 1, 1] != 1.0)
 

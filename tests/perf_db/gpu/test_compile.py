@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from perf_db.gpu.compile import Compiled, Limits, cached, compile_op_level
+from perf_db.gpu.errors import PerfDataError
 from sim.jit import entry
 from sim.timing.plain_tables import TablePricer
 from sim.timing.tables import ArrayTiming
@@ -153,6 +154,39 @@ def test_what_lies_beyond_the_staircase_is_said_to_be_extrapolated() -> None:
     assert got.prefill_source == 3 and got.prefill_octaves == pytest.approx(1.0, abs=0.1)
     got = plain.answer(0, 0, 0, 8, 8 * 4_096)
     assert got.decode_source == 3 and got.decode_octaves == pytest.approx(1.0, abs=0.3)
+
+
+def test_a_phase_that_a_pool_can_do_without_answers_nothing() -> None:
+    """Only decode is priced: its arrays are those of a deployment with both, prefills are refused and say why."""
+    with pytest.raises(PerfDataError, match="attn_dtype=fp8"):
+        compiled(without="context")
+    half = compile_op_level(FakeOpLevel(without="context"), LIMITS, needs=("generation",))
+    whole = compiled()[1]
+    for name, array in whole.arrays.items():
+        assert name.startswith(("context", "prefix", "token", "batch")) or (half.arrays[name] == array).all(), name
+    assert half.header["refused"]["context"]["reason"] == "missing_precision"
+    assert set(half.header["deviation"]) == {"decode_inside", "decode_outside"}
+    for mixed in ("one_forward", "two_prices"):
+        one, both = pricer(half, mixed), pricer(whole, mixed)
+        packed = pack(timing(half), mixed)  # type: ignore[arg-type]
+        for work in works(LIMITS, 100):
+            got, want = one.answer(*work), both.answer(*work)
+            assert got.decode_ms == want.decode_ms
+            assert np.isnan(got.prefill_ms) == (work[0] > 0 and want.prefill_ms > 0)
+            np.testing.assert_array_equal(answered(*packed, *work), (got.prefill_ms, got.decode_ms))
+    said = str(pricer(half).refusal(1, 8, 0, 2, 40))
+    assert "no prices for prefill: no context_attention rows with attn_dtype=fp8" in said and "more KV blocks" in said
+
+
+def test_a_prefill_pool_needs_no_prices_of_decodes() -> None:
+    half = compile_op_level(FakeOpLevel(without="generation"), LIMITS, needs=("context",))
+    one, both = pricer(half), pricer(compiled()[1])
+    for work in works(LIMITS, 100):
+        if work[0]:
+            assert one.answer(*work[:3], 0, 0).prefill_ms == both.answer(*work[:3], 0, 0).prefill_ms
+    assert np.isnan(one.answer(0, 0, 0, 1, 10).decode_ms)
+    assert set(half.header["deviation"]) == {"prefill_inside", "prefill_outside"}
+    assert "no prices for decode" in str(one.refusal(0, 0, 0, 1, 10))
 
 
 def test_arrays_are_made_once_and_made_again_when_anything_changes(tmp_path: Path) -> None:

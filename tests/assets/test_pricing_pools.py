@@ -1,0 +1,91 @@
+"""Separate pools by operators: each needs prices of its own phase alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.pricing import price_deployment
+from assets.replay_run import run_replay
+from assets.views import open_store
+from perf_db.gpu.errors import PerfDataError
+from sim.config import load_run_config
+from tests.perf_db.gpu.tiny import MODEL, write_tiny
+
+FIXED = {"type": "fixed", "prefill_ms": 5, "decode_ms": 2}
+MEASURED = {"type": "default", "perf_root": "data"}
+
+
+def pools(prefill: dict[str, Any], decode: dict[str, Any], blocks: int = 300) -> dict[str, Any]:
+    def worker(timing: dict[str, Any], blocks: int) -> dict[str, Any]:
+        return {
+            "scheduler": {"max_batched_tokens": 256, "max_sequences": 4},
+            "kv_cache": {
+                "block_size": 16,
+                "bytes_per_token": 1024,
+                "capacity": {"type": "fixed", "blocks": blocks},
+            },
+            "timing": timing,
+        }
+
+    return {
+        "traffic": {
+            "source": {"type": "synthetic", "input_tokens": 60, "output_tokens": 40},
+            "load": {"type": "concurrency", "concurrency": 4},
+            "stop": {"requests": 8},
+        },
+        "engine": {
+            "mode": "disaggregated",
+            "model": MODEL,
+            "hardware": "h200_sxm",
+            "backend_version": "0.24.0",
+            "context_length": 256,
+            "estimation_mode": "op_level",
+            "kv_transfer": {"bandwidth_gb_per_second": 20},
+            "workers": {"prefill": worker(prefill, 300), "decode": worker(decode, blocks)},
+        },
+    }
+
+
+@pytest.mark.parametrize("absent", ["context_attention", "generation_attention"])
+def test_a_pool_is_priced_where_only_its_own_phase_was_measured(tmp_path: Path, absent: str) -> None:
+    """Prices are those of the same pool where both phases were measured, and the other phase's refusal is recorded."""
+    write_tiny(tmp_path / "data", **{absent: None})
+    decodes = absent == "context_attention"
+    content = pools(FIXED, MEASURED) if decodes else pools(MEASURED, FIXED)
+    report = run_replay(load_run_config(content), open_store(tmp_path / "warehouse"), base=tmp_path)
+    assert report.run["n_completed"] == 8
+    role, phase = ("decode", "context") if decodes else ("prefill", "generation")
+    refused = json.loads(report.run["provenance_json"])["performance"][role]["refused"]
+    assert list(refused) == [phase] and f"{absent}_perf.parquet" in refused[phase]["why"]
+    write_tiny(tmp_path / "data")
+    whole = run_replay(load_run_config(content), open_store(tmp_path / "other"), base=tmp_path)
+    assert whole.run["end_ns"] == report.run["end_ns"]
+    assert "refused" not in json.loads(whole.run["provenance_json"])["performance"][role]
+
+
+@pytest.mark.parametrize(
+    ("absent", "prefill", "decode"),
+    [("context_attention", MEASURED, FIXED), ("generation_attention", FIXED, MEASURED)],
+)
+def test_the_phase_a_pool_lives_on_must_be_priced(
+    tmp_path: Path, absent: str, prefill: dict[str, Any], decode: dict[str, Any]
+) -> None:
+    write_tiny(tmp_path / "data", **{absent: None})
+    with pytest.raises(PerfDataError, match=rf"{absent}_perf\.parquet") as error:
+        price_deployment(load_run_config(pools(prefill, decode)), base=tmp_path)
+    assert error.value.reason == "missing_table"
+
+
+def test_workers_that_do_both_need_both_whatever_a_pool_left_in_the_cache(tmp_path: Path) -> None:
+    write_tiny(tmp_path / "data", context_attention=None)
+    content = pools(FIXED, MEASURED)
+    price_deployment(load_run_config(content), base=tmp_path)
+    engine = content["engine"]
+    engine["workers"] = {"aggregated": engine["workers"]["decode"]}
+    del engine["mode"], engine["kv_transfer"]
+    with pytest.raises(PerfDataError, match=r"context_attention_perf\.parquet"):
+        price_deployment(load_run_config(content), base=tmp_path)
