@@ -408,7 +408,7 @@ RARE = (
     # another order than they began to decode; one that ends in the queue, behind others; a victim left out before.
     *(world(seed) for seed in (253, 461, 1218, 1688, 2545)),
     # Drafting: a request that no burst of fits; victims that this choice had served; a copy that is not the oldest.
-    *(world(seed) for seed in (322, 342, 353, 397, 497)),
+    *(world(seed) for seed in (322, 327, 342, 353, 397, 497)),
     # Drafting: many that end together; a first-in victim in front of somebody who still waits for his turn.
     World(
         EngineSpec(
@@ -422,26 +422,20 @@ RARE = (
             timing=FlatTiming(0.5),
             dp=2,
             block_tokens=1,
-            blocks=25,
-            max_num_seqs=4,
-            max_batched_tokens=6,
+            blocks=24,
+            max_num_seqs=3,
+            max_batched_tokens=5,
             async_scheduling=False,
             preemption="fifo",
             prefill_schedule_interval=4,
-            speculation=Speculation("ngram", 2, (1.0, 0.0)),
+            speculation=Speculation("ngram", 1, (0.5,)),
         ),
         Workload(
-            np.zeros(7, np.int64),
-            np.array([4, 4, 6, 1, 1, 4, 1]),
-            np.array([7, 0, 0, 0, 0, 7, 0]),
-            session=np.array([0, 5, 1, 5, 0, 0, 0]),
-            wait_offsets=np.array([0, 0, 0, 0, 0, 0, 0, 1]),
-            wait_on=np.array([0]),
-            wait_delay_ns=np.array([0]),
-            wait_on_dispatch=np.array([1], np.int8),
+            np.array([500_000, 1_749_942, 1_750_000, 1_750_000, 1_750_000, 2_250_000, 3_250_000, 3_500_000]),
+            np.array([11, 11, 1, 1, 1, 5, 1, 1]),
+            np.array([0, 5, 0, 0, 0, 0, 0, 5]),
         ),
     ),
-    _counted_too_well(),
     # Too long for the clock: a thousand passes, and one.
     World(EngineSpec(timing=FlatTiming(8e9), block_tokens=4, blocks=512), _one(4, 1_000)),
     World(EngineSpec(timing=FlatTiming(6e9), speedup_ratio=0.5), _one(4, 1)),
