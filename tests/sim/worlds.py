@@ -436,6 +436,7 @@ RARE = (
             np.array([0, 5, 0, 0, 0, 0, 0, 5]),
         ),
     ),
+    _counted_too_well(),
     # Too long for the clock: a thousand passes, and one.
     World(EngineSpec(timing=FlatTiming(8e9), block_tokens=4, blocks=512), _one(4, 1_000)),
     World(EngineSpec(timing=FlatTiming(6e9), speedup_ratio=0.5), _one(4, 1)),
