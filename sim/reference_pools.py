@@ -58,6 +58,10 @@ class Handoff:
 class PrefillRank(Rank):
     """Computes prompts and holds their blocks until they have been handed over."""
 
+    def __init__(self, spec: EngineSpec, worker: int, dp_rank: int, out: Tables) -> None:
+        super().__init__(spec, worker, dp_rank, out)
+        self.policy_drafts = None  # nothing is verified here; a drafter with a model still gives up a block (5.5)
+
     def work(self, batch: Batch) -> Work:
         """On a prefill worker no pass pays for decodes (7.1)."""
         work = super().work(batch)
