@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from perf_db.gpu.forward import ForwardTable
     from perf_db.gpu.oplevel import OpLevel, Phase
     from perf_db.gpu.source import PerfRoot
+    from perf_db.gpu.whole_roofline import WholeRoofline
     from sim.config import RunConfig
 
 # Phases that the workers of a pool must have prices for.
@@ -340,7 +341,11 @@ def _embedded(config: RunConfig, timing: DefaultTiming, absent: PerfDataError) -
     header = {**header, "between_batches": True, **timing.extras()}
     made = ArrayTiming("forward", header, arrays)
     return _Made(
-        made, "embedded", dict(about["deployment"]), {"estimation_mode": "embedded", **about}, (EMBEDDED_SAID,)
+        made,
+        "embedded",
+        dict(about["deployment"]),
+        {"estimation_mode": "embedded", "prefill_method": header["prefill_method"], **about},
+        (EMBEDDED_SAID,),
     )
 
 
@@ -354,7 +359,8 @@ def _forward(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
         assert timing.fpm_jsonl_path is not None, "checked with the configuration"
         table = _table_of_metrics(config, timing.fpm_jsonl_path, base)
     cell = match(table, forward_identity(config), cell=timing.fpm_cell)
-    header, arrays = compile_forward(table, cell)
+    roofline, told = _whole_roofline(table.cells[cell], timing, base)
+    header, arrays = compile_forward(table, cell, roofline)
     header |= timing.extras()
     provenance = {
         "estimation_mode": "fpm_interpolation",
@@ -363,8 +369,34 @@ def _forward(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
         "cell": cell,
         "identity": table.cells[cell],
         "measurement_policy": table.sidecar["measurement_policy"],
+        "prefill_method": header["prefill_method"],
+        **told,
     }
     return _Made(ArrayTiming("forward", header, arrays), "fpm_interpolation", table.cells[cell], provenance)
+
+
+# Why a deployment has no roofline here; anything else is a fault of the data, and said.
+_NO_ROOFLINE = (
+    "no_source", "unknown_model", "unknown_system", "unsupported_architecture", "unknown_quantisation",
+    "bad_parallelism",
+)  # fmt: skip
+
+
+def _whole_roofline(
+    cell: Mapping[str, Any], timing: DefaultTiming, base: Path
+) -> tuple[WholeRoofline | None, dict[str, Any]]:
+    """Roofline of a measured deployment, None where its model or system is not known here; and what to record."""
+    from perf_db.gpu.whole_roofline import WholeRoofline, deployment_of_cell
+
+    try:
+        root = perf_root(timing, base)
+        found = WholeRoofline(deployment_of_cell(cell, root), root)
+    except PerfDataError as error:
+        # A folder that is named and is none is a mistake, whatever it was for.
+        if error.reason not in _NO_ROOFLINE or (error.reason == "no_source" and timing.perf_root is not None):
+            raise
+        return None, {"no_roofline": {"reason": error.reason, "why": str(error)}}
+    return found, {"roofline": root.provenance(found.files)}
 
 
 def _table_of_metrics(config: RunConfig, file: str, base: Path) -> ForwardTable:

@@ -23,6 +23,8 @@ from perf_db.gpu.errors import PerfDataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from perf_db.gpu.whole_roofline import WholeRoofline
+
 SCHEMA_NAME = "aic_fpm_forward_perf"
 SCHEMA_VERSION = 1
 COORDINATES = "iteration_totals_balanced_v1"
@@ -47,6 +49,7 @@ COLUMNS = (
 
 # Above the largest prefill batch the data must show that the batch does not matter.
 FLAT_CHANGE, FLAT_OVERLAPS = 0.05, 3
+NO_PAST = 1e-9  # stands for 0 past tokens in log2: a site without past is near no other
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +202,15 @@ class _Curves:
     decode: dict[int, dict[int, float]] = field(default_factory=dict)
 
 
-def compile_forward(table: ForwardTable, cell: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def compile_forward(
+    table: ForwardTable, cell: str, roofline: WholeRoofline | None = None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Header and arrays of a whole-forward timing model.
+
+    Args:
+        roofline: of the cell's deployment. With it prefills off the collected sites (batch, past KV) are answered by
+            the sites around them (`prefill_method` of the header: `roofline`), without it only between the curves of
+            one batch (`direct`).
 
     Raises:
         PerfDataError: the cell has no prefill or no decode rows.
@@ -218,8 +228,16 @@ def compile_forward(table: ForwardTable, cell: str) -> tuple[dict[str, Any], dic
     for kind, found in (("prefill", curves.prefill), ("decode", curves.decode)):
         if not found:
             raise PerfDataError("missing_shape", f"{table.path}: cell {cell!r} has no {kind} rows; measure some")
-    header = {"flat_batch": _batch_is_flat(curves.prefill)}
-    return header, {**_prefill_arrays(curves.prefill), **_decode_arrays(curves.decode)}
+    header = {
+        "flat_batch": _batch_is_flat(curves.prefill),
+        "prefill_method": "direct" if roofline is None else "roofline",
+    }
+    arrays = {**_prefill_arrays(curves.prefill), **_decode_arrays(curves.decode)}
+    if roofline is not None:
+        arrays |= roofline.arrays(int(arrays["prefill_box"][3]))
+        place = [[np.log2(b), np.log2(max(kv, NO_PAST)), b] for b, kv in sorted(curves.prefill)]
+        arrays["prefill_place"] = np.array(place, np.float64)
+    return header, arrays
 
 
 def _prefill_arrays(curves: Mapping[tuple[int, int], Mapping[int, float]]) -> dict[str, np.ndarray]:

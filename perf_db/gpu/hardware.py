@@ -73,6 +73,20 @@ def load_hardware(root: PerfRoot, system: str) -> Hardware:
                 f"{root.relative(root.data / system)}/; systems with tables: {', '.join(systems(root))}",
             )
         raise PerfDataError("unknown_system", unknown("system", system, systems(root), everything))
+    return read_hardware(root, system)
+
+
+def read_hardware(root: PerfRoot, system: str) -> Hardware:
+    """Read a system's file, whether or not anything was measured on it.
+
+    Raises:
+        PerfDataError: `unknown_system`, or `bad_file` when a field is absent or no number.
+    """
+    path = root.systems / f"{system}.yaml"
+    if not path.is_file():
+        raise PerfDataError(
+            "unknown_system", unknown("system", system, systems(root), "`tracemill perf list` shows all")
+        )
     try:
         values = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:

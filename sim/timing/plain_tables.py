@@ -12,12 +12,15 @@ from bisect import bisect_right
 from typing import Any, NamedTuple
 
 from sim.errors import TimingError
+from sim.timing.plain_roofline import near_sites, roofline_ms
 from sim.timing.tables import (
     EXTRAPOLATED,
     EXTRAS,
     INTERPOLATED,
     MEASURED,
+    NO_PAST,
     NO_SOURCE,
+    SITE_GATE,
     ArrayTiming,
     MixedPass,
 )
@@ -181,22 +184,52 @@ class ForwardPlain:
         self.a = nodes_of(timing)
         self.flat_batch = bool(timing.header.get("flat_batch", False))
         self.between = bool(timing.header.get("between_batches", False))
+        self.roofline = timing.has_roofline
 
     def prefill(self, np_: int, tp: int, kvp: int) -> Look:
-        """The curves of the batch; of the two collected batches around it, where the table says that it allows this."""
+        """Batches above the largest count as it where the data show that the batch does not matter; with a long past,
+        where attention is most of a pass, scaled by the rooflines of both, never up."""
         a = self.a
-        box, sites = a["prefill_box"], a["prefill_sites"]
-        batch = np_
+        box = a["prefill_box"]
+        batch, scaled = np_, False
         if np_ > box[1]:
-            # Above the collected batches, where the data show the batch axis flat and the past is short.
-            if not self.flat_batch or kvp >= 2 * tp:
+            scaled = kvp >= 2 * tp
+            if not self.flat_batch or (scaled and not self.roofline):
                 return REFUSED
             batch = int(box[1])
         if batch < box[0] or not (box[2] <= tp <= box[3] and box[4] <= kvp <= box[5]):
             return REFUSED
+        found = self._near(batch, tp, kvp) if self.roofline else REFUSED
+        if math.isnan(found.ms):
+            found = self._direct(batch, tp, kvp)
+        if scaled:
+            ratio = roofline_ms(a, float(np_), tp, float(kvp)) / roofline_ms(a, float(batch), tp, float(kvp))
+            found = found._replace(ms=found.ms * min(ratio, 1.0))
+        return found if batch == np_ or found.source != MEASURED else found._replace(source=INTERPOLATED)
+
+    def _near(self, batch: int, tp: int, kvp: int) -> Look:
+        """The site's own curve, or the four nearest sites at the share of the roofline that they reach."""
+        a = self.a
+        at = math.log2(float(batch)), math.log2(max(float(kvp), NO_PAST))
+        sites = near_sites(a, at, tp)
+        if not sites:
+            return REFUSED
+        curve = ("prefill_points", "prefill_tokens", "prefill_ms")
+        ms, cell, exact = self._curve(*curve, sites[0][1], tp)
+        if sites[0][0] == 0.0:
+            return Look(ms, cell, MEASURED if exact else INTERPOLATED, 0.0)
+        reached, total = 0.0, 0.0
+        for far, site in sites:
+            took, _, _ = self._curve(*curve, site, tp)
+            limit = roofline_ms(a, a["prefill_place"][site][2], tp, a["prefill_past"][site])
+            reached, total = reached + 1.0 / far * (limit / took), total + 1.0 / far
+        return Look(roofline_ms(a, float(batch), tp, float(kvp)) / (reached / total), cell, INTERPOLATED, 0.0)
+
+    def _direct(self, batch: int, tp: int, kvp: int) -> Look:
+        """The curves of the batch; of the two collected batches around it, where the table says that it allows this."""
+        sites = self.a["prefill_sites"]
         if sites[batch + 1] > sites[batch] or not self.between:
-            found = self._of_batch(batch, tp, kvp)
-            return found if batch == np_ or found.source != MEASURED else found._replace(source=INTERPOLATED)
+            return self._of_batch(batch, tp, kvp)
         low, high = batch, batch
         while sites[low + 1] == sites[low]:
             low -= 1
@@ -367,10 +400,13 @@ class TablePricer:
             a = self.model.a
             least_b, most_b, least_t, most_t, least_k, most_k = (int(x) for x in a["prefill_box"])
             low_b, high_b, low_kv, high_kv = (int(x) for x in a["decode_box"])
+            between = "between measured curves"
+            if self.model.roofline:
+                between += f", or at most {SITE_GATE:g} octaves of batch and past KV from one,"
             return TimingError(
                 f"the whole-forward table does not cover a pass of {work}. It holds prefill batches {least_b} to "
                 f"{most_b}, new tokens {least_t} to {most_t}, past KV {least_k} to {most_k}, and decode batches "
-                f"{low_b} to {high_b}, KV tokens {low_kv} to {high_kv}, and answers between measured curves only: "
+                f"{low_b} to {high_b}, KV tokens {low_kv} to {high_kv}, and answers {between} only: "
                 "collect the missing passes, keep the traffic inside, or use estimation_mode: op_level"
             )
         if self.kind == "regression":

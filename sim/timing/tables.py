@@ -59,6 +59,12 @@ FORWARD = {
     "decode_box": "4",  # least and most of batch, KV tokens
     "decode_baseline": "d",  # ms of a pass of this batch with almost no KV; NaN where there is none
 }
+ROOFLINE = {  # of a whole-forward table: what compares its sites with each other
+    "roofline_tokens": "w",  # ms of all operators but attention and logits at so many new tokens
+    "roofline_attention": "v 10",  # per operator, see `sim.timing.plain_roofline`
+    "roofline_logits": "c 3",  # per operator: ms per row; ms of any pass, and per row
+    "prefill_place": "s 3",  # log2 of batch and of past KV of a site, and its batch
+}
 REGRESSION = {
     "planes": "3 3",  # prefill, decode, mixed: intercept, per critical attention, per token; NaN: not enough passes
     "weights": "3",  # of the features: KV tokens (a), attention pairs (b), tokens (c)
@@ -69,6 +75,8 @@ FACTORS = {
     "factor_mixed": "l l",  # by new tokens and KV tokens of the decoding requests
     "factor_ranges": "3 2",  # least and most of new tokens, decoding requests, KV tokens
 }
+SITES_USED, SITE_GATE = 4, 2.0  # octaves; a site further away says nothing
+NO_PAST = 1e-9  # stands for 0 past tokens in log2: far from every other number
 ARRAYS: Mapping[str, Mapping[str, str]] = {"op_level": OP_LEVEL, "forward": FORWARD, "regression": REGRESSION}
 WHOLE = {
     "context_batches", "generation_batches", "token_cells", "batch_cells", "request_cells",
@@ -113,7 +121,7 @@ class ArrayTiming:
             (prefill batches above the largest cost as it does), `between_batches` (prefill batches between collected
             ones are blended from both, else refused).
             All kinds: `EXTRAS`. Anything else is for provenance.
-        arrays: by the names of `ARRAYS`, and all or none of `FACTORS`.
+        arrays: by the names of `ARRAYS`, and all or none of `FACTORS`, of `ROOFLINE`.
 
     Raises:
         TimingArraysError: an array is missing, has another shape, or holds what it must not.
@@ -127,6 +135,8 @@ class ArrayTiming:
         wanted = dict(ARRAYS[self.kind])
         if any(name in self.arrays for name in FACTORS):
             wanted |= FACTORS
+        if self.kind == "forward" and self.has_roofline:
+            wanted |= ROOFLINE
         sizes: dict[str, int] = {}
         faults = [f"{name} is missing" for name in wanted if name not in self.arrays]
         faults += [f"{name} is not an array of {self.kind} timing" for name in self.arrays if name not in wanted]
@@ -137,6 +147,10 @@ class ArrayTiming:
             faults += _axis_faults(self.arrays)
         if faults:
             raise TimingArraysError(f"{self.kind} timing: " + "; ".join(faults))
+
+    @property
+    def has_roofline(self) -> bool:
+        return any(name in self.arrays for name in ROOFLINE)
 
     @property
     def is_corrected(self) -> bool:

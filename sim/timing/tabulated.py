@@ -17,7 +17,9 @@ from sim.timing.tables import (
     EXTRAS,
     INTERPOLATED,
     MEASURED,
+    NO_PAST,
     NO_SOURCE,
+    SITE_GATE,
     ArrayTiming,
     MixedPass,
 )
@@ -83,7 +85,14 @@ OP_LEVEL, FORWARD, REGRESSION = range(3)
     AT_PREFIX_OUT,
     BY_PROMPT,
     BETWEEN,
-) = range(56)
+    N_SITES,
+    N_ROOF_ATTENTION,
+    N_ROOF_LOGITS,
+    AT_ROOF,
+    AT_ROOF_ATTENTION,
+    AT_ROOF_LOGITS,
+    AT_PLACE,  # 0: no roofline
+) = range(63)
 HEAD = 64
 
 _NUMBERS = {
@@ -103,6 +112,10 @@ _NUMBERS = {
     "decode_ms": AT_KV_MS,
     "decode_box": AT_KV_BOX,
     "decode_baseline": AT_BASELINE,
+    "roofline_tokens": AT_ROOF,
+    "roofline_attention": AT_ROOF_ATTENTION,
+    "roofline_logits": AT_ROOF_LOGITS,
+    "prefill_place": AT_PLACE,
     "planes": AT_PLANES,
     "weights": AT_FEATURES,
     "factor_ranges": AT_RANGES,
@@ -132,6 +145,9 @@ _SIZES = {
     "context_prefixes": N_PREFIX,
     "generation_lengths": N_KV,
     "decode_weight": N_DECODE,
+    "prefill_past": N_SITES,
+    "roofline_attention": N_ROOF_ATTENTION,
+    "roofline_logits": N_ROOF_LOGITS,
     "factor_prefill": N_FACTORS,
     "factor_decode": N_FACTORS_DECODE,
     "factor_mixed": N_FACTORS_MIXED,
@@ -331,18 +347,78 @@ def _of_batch(z, f, batch, tp, kvp):
 
 
 @kernel
-def _forward_prefill(z, f, np_, tp, kvp):
-    box, batch = z[AT_BOX], np_
-    if np_ > f[box + 1]:
-        if z[FLAT_BATCH] == 0 or kvp >= 2 * tp:
-            return math.nan, -1, NO_SOURCE
-        batch = int(f[box + 1])
-    if batch < f[box] or tp < f[box + 2] or tp > f[box + 3] or kvp < f[box + 4] or kvp > f[box + 5]:
+def _roofline(z, f, n, tokens, past):
+    """`plain_roofline.roofline_ms`."""
+    t = float(tokens)
+    total, s, p = f[z[AT_ROOF] + tokens], t / n, past / n
+    full = s + p
+    for i in range(z[N_ROOF_ATTENTION]):
+        at = z[AT_ROOF_ATTENTION] + 10 * i
+        window, kept, diagonal = f[at], f[at + 1], f[at + 2]
+        low, high = min(p, kept), min(full, kept)
+        beyond = max(full - kept, 0.0) - max(p - kept, 0.0)
+        pairs = n * ((high * (high + diagonal) - low * (low + diagonal)) / 2.0 + kept * beyond)
+        if window > 0.0 and window < full:
+            pairs = t * window
+        scored = t * full if full > kept else 0.0
+        compute = f[at + 3] * t + f[at + 4] * pairs + f[at + 5] * scored
+        total += max(compute, f[at + 6] + f[at + 7] * t + f[at + 8] * n * high + f[at + 9] * n * full)
+    for i in range(z[N_ROOF_LOGITS]):
+        at = z[AT_ROOF_LOGITS] + 3 * i
+        total += max(f[at] * n, f[at + 1] + f[at + 2] * n)
+    return total
+
+
+@kernel
+def _reached(z, f, far, site, tp):
+    """A site's share in the blend: (weight times the share of the roofline that it reaches, weight)."""
+    if site < 0:
+        return 0.0, 0.0
+    took, _, _ = _curve(z, f, z[AT_POINTS], z[AT_TOKENS], z[AT_MS], site, float(tp))
+    limit = _roofline(z, f, f[z[AT_PLACE] + 3 * site + 2], tp, f[z[AT_PAST] + site])
+    return 1.0 / far * (limit / took), 1.0 / far
+
+
+@kernel
+def _near(z, f, batch, tp, kvp):
+    """The site's own curve, or the four nearest sites; NaN where none is near."""
+    at_batch, at_past, x = math.log2(float(batch)), math.log2(max(float(kvp), NO_PAST)), float(tp)
+    d0 = d1 = d2 = d3 = math.inf
+    s0 = s1 = s2 = s3 = -1
+    for site in range(z[N_SITES]):
+        place = z[AT_PLACE] + 3 * site
+        dx, dy = f[place] - at_batch, f[place + 1] - at_past
+        far = dx * dx + dy * dy
+        if far > SITE_GATE * SITE_GATE or far >= d3:
+            continue
+        first, last = z[z[AT_POINTS] + site], z[z[AT_POINTS] + site + 1] - 1
+        if x < f[z[AT_TOKENS] + first] or x > f[z[AT_TOKENS] + last]:
+            continue
+        d3, s3 = far, site
+        if d3 < d2:
+            d2, s2, d3, s3 = d3, s3, d2, s2
+        if d2 < d1:
+            d1, s1, d2, s2 = d2, s2, d1, s1
+        if d1 < d0:
+            d0, s0, d1, s1 = d1, s1, d0, s0
+    if s0 < 0:
         return math.nan, -1, NO_SOURCE
+    ms, cell, exact = _curve(z, f, z[AT_POINTS], z[AT_TOKENS], z[AT_MS], s0, x)
+    if d0 == 0.0:
+        return ms, cell, MEASURED if exact else INTERPOLATED
+    r0, w0 = _reached(z, f, d0, s0, tp)
+    r1, w1 = _reached(z, f, d1, s1, tp)
+    r2, w2 = _reached(z, f, d2, s2, tp)
+    r3, w3 = _reached(z, f, d3, s3, tp)
+    share = (r0 + r1 + r2 + r3) / (w0 + w1 + w2 + w3)
+    return _roofline(z, f, float(batch), tp, float(kvp)) / share, cell, INTERPOLATED
+
+
+@kernel
+def _direct(z, f, batch, tp, kvp):
     sites = z[AT_SITES]
     if z[sites + batch + 1] > z[sites + batch] or z[BETWEEN] == 0:
-        ms, cell, source = _of_batch(z, f, batch, tp, kvp)
-        return ms, cell, source if batch == np_ or source != MEASURED else INTERPOLATED
+        return _of_batch(z, f, batch, tp, kvp)
     low, high = batch, batch
     while z[sites + low + 1] == z[sites + low]:
         low -= 1
@@ -355,6 +431,27 @@ def _forward_prefill(z, f, np_, tp, kvp):
     if not math.isnan(other):
         ms = ms + (other - ms) * (float(batch - low) / float(high - low))
     return ms, cell, INTERPOLATED
+
+
+@kernel
+def _forward_prefill(z, f, np_, tp, kvp):
+    box, batch, scaled = z[AT_BOX], np_, False
+    if np_ > f[box + 1]:
+        scaled = kvp >= 2 * tp
+        if z[FLAT_BATCH] == 0 or (scaled and z[AT_PLACE] == 0):
+            return math.nan, -1, NO_SOURCE
+        batch = int(f[box + 1])
+    if batch < f[box] or tp < f[box + 2] or tp > f[box + 3] or kvp < f[box + 4] or kvp > f[box + 5]:
+        return math.nan, -1, NO_SOURCE
+    ms, cell, source = math.nan, -1, NO_SOURCE
+    if z[AT_PLACE] != 0:
+        ms, cell, source = _near(z, f, batch, tp, kvp)
+    if math.isnan(ms):
+        ms, cell, source = _direct(z, f, batch, tp, kvp)
+    if scaled:
+        ratio = _roofline(z, f, float(np_), tp, float(kvp)) / _roofline(z, f, float(batch), tp, float(kvp))
+        ms *= min(ratio, 1.0)
+    return ms, cell, source if batch == np_ or source != MEASURED else INTERPOLATED
 
 
 @kernel

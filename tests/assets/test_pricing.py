@@ -20,6 +20,7 @@ from perf_db.gpu.forward import write_forward_table
 from perf_db.gpu.forward_jsonl import RankWork
 from perf_db.gpu.snapshot import Corrections, Options, Snapshot
 from sim.config import ConfigError, load_run_config
+from sim.errors import TimingError
 from sim.timing.tables import ArrayTiming
 from tests.perf_db.gpu.forward_rows import rows
 
@@ -99,6 +100,39 @@ def test_a_run_at_whole_forward_prices_says_so_and_its_evidence_adds_up(
     assert {operator for _, operator, _ in spent} == {"all"}
     paid = ask(tmp_path, "SELECT sum(prefill_ns + decode_ns) / 1e6 FROM passes")
     assert sum(ms for _, _, ms in spent) == pytest.approx(paid[0][0])
+
+
+def test_a_run_says_which_method_answered_its_prefills(tmp_path: Path) -> None:
+    """A known model and system, and no operator table: the rooflines of both compare what was measured."""
+    from tests.perf_db.gpu.measured import write_root
+    from tests.perf_db.gpu.tiny import CONFIG, MODEL
+
+    write_root(tmp_path / "data", {})
+    (tmp_path / "data" / "model_configs" / "tiny--dense_config.json").write_text(json.dumps(CONFIG))
+    prefill = [(b, t, kv, 5.0 + t / 100) for b in (1, 4) for t in (b, 1_000) for kv in (0, 4_000)]
+    decode = [(b, kv, 2.0) for b in (1, 2, 3, 4) for kv in (b, 5_000)]
+    write_forward_table(tmp_path / "t.parquet", rows(prefill, decode, model_path=MODEL), measurement_policy="by hand")
+    content = values({"fpm_parquet_path": "t.parquet", "perf_root": "data"}, estimation_mode="fpm_interpolation")
+    content["engine"] |= {"model": MODEL}
+    content["engine"]["workers"]["aggregated"]["parallelism"]["tensor"] = 1
+    # Batches 2 and 3 were not measured, which only rooflines bridge.
+    content["traffic"] |= {"load": {"type": "concurrency", "concurrency": 3}}
+    report = replayed(tmp_path, content)
+    about = json.loads(report.run["provenance_json"])["performance"]
+    assert about["prefill_method"] == "roofline" and report.run["n_completed"] == 12
+    assert set(about["roofline"]["files"]) == {"systems/h200_sxm.yaml", "model_configs/tiny--dense_config.json"}
+    assert ask(tmp_path, "SELECT max(n_prefill) FROM passes")[0][0] in (2, 3)
+    # A model that nobody knows: between the curves of one batch, and the run says why.
+    unknown = rows(prefill, decode, model_path="tiny/other")
+    write_forward_table(tmp_path / "t.parquet", unknown, measurement_policy="by hand")
+    content["engine"] |= {"model": "tiny/other"}
+    made = price_deployment(load_run_config(content), base=tmp_path)
+    assert made.provenance["prefill_method"] == "direct"
+    assert made.provenance["no_roofline"]["reason"] == "unknown_model"
+    with pytest.raises(TimingError, match="answers between measured curves only"):
+        replayed(tmp_path, content)
+    with pytest.raises(PerfDataError, match=r"no systems/ and no model_configs/"):
+        replayed(tmp_path, content, "engine.workers.aggregated.timing.perf_root=elsewhere")
 
 
 def test_the_deployment_must_be_the_tables_own(tmp_path: Path, forward: dict[str, Any]) -> None:
@@ -205,8 +239,6 @@ def test_a_regression_prices_what_it_has_seen(tmp_path: Path) -> None:
         "input_tokens": 100,
         "output_tokens": {"type": "uniform", "min": 2, "max": 9},
     }
-    from sim.errors import TimingError
-
     with pytest.raises(TimingError, match="seen too few passes of the kind asked for"):
         replayed(tmp_path, content)
 

@@ -98,7 +98,25 @@ def forward(rng: random.Random, *, batches: int = 4, wide: bool = False) -> Arra
         "decode_box": np.array([1, batches, 1, max(kv)], float),
         "decode_baseline": np.array([np.nan, *_values(rng, batches) * 0.4]),
     }
+    if rng.random() < 0.5:
+        arrays |= _roofline(rng, sites, past, int(most))
     return ArrayTiming("forward", {"flat_batch": wide or rng.random() < 0.5, "between_batches": between}, arrays)
+
+
+def _roofline(rng: random.Random, sites: list[int], past: list[int], most: int) -> dict[str, np.ndarray]:
+    """Of a table with these sites: any figures, windows and kept keys among the lengths that are asked."""
+    batch_of = [b for b in range(len(sites) - 1) for _ in range(sites[b], sites[b + 1])]
+    place = [[np.log2(b), np.log2(max(kv, 1e-9)), b] for b, kv in zip(batch_of, past, strict=True)]
+    rows = [
+        [rng.choice([0, 0, 20]), rng.choice([2.0**62, 40.0]), rng.choice([0, 1]), *_values(rng, 7) * 0.01]
+        for _ in range(rng.randint(1, 2))
+    ]
+    return {
+        "roofline_tokens": np.cumsum(_values(rng, most + 1)) * 0.01,
+        "roofline_attention": np.array(rows, float),
+        "roofline_logits": _values(rng, rng.randint(0, 1), 3),
+        "prefill_place": np.array(place, float),
+    }
 
 
 def regression(rng: random.Random) -> ArrayTiming:

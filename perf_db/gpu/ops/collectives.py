@@ -11,6 +11,7 @@ import functools
 import numpy as np
 
 from perf_db.gpu import quant
+from perf_db.gpu.hardware import Hardware
 from perf_db.gpu.interpolate.curve import Curve
 from perf_db.gpu.ops.base import Floats, Operator, Phase, Shape, Share, Tables
 
@@ -37,7 +38,7 @@ class Collective:
         if not frame.height:
             tables.missing(table, {}, where | {"num_gpus": measured})
         frame = frame.unique(["message_size"], keep="first", maintain_order=True)
-        limit = functools.partial(self._roofline, operation=operation, ranks=measured)
+        limit = functools.partial(roofline, operation=operation, ranks=measured, hardware=self.hardware)
         self.curve = Curve(
             frame["message_size"].to_numpy(), frame["latency"].to_numpy(), frame["label"].to_numpy(), limit
         )
@@ -59,11 +60,6 @@ class Collective:
         self.factor = ((n - 1) / n) * (m / (m - 1)) * self.hardware.link_bw(m) / self.hardware.link_bw(n)
         return largest
 
-    def _roofline(self, size: Floats, *, operation: str, ranks: int) -> Floats:
-        bw = self.hardware.link_bw(ranks)
-        rounds = 2.0 if operation.endswith("all_reduce") else 1.0
-        return rounds * 2.0 * size * (ranks - 1) / ranks / bw * 1000.0
-
     def __call__(self, size: Floats) -> Floats:
         """ms for messages of `size` elements."""
         return np.zeros(size.shape) if self.curve is None else self.curve(size) * self.factor
@@ -71,6 +67,12 @@ class Collective:
     def explain(self, size: float) -> list[Share]:
         """Raw rows that answer."""
         return [] if self.curve is None else self.curve.explain(size)
+
+
+def roofline(size: Floats, operation: str, ranks: int, hardware: Hardware) -> Floats:
+    """Limit of one collective over messages of `size` elements, ms; nothing with one rank."""
+    rounds = 2.0 if operation.endswith("all_reduce") else 1.0
+    return rounds * 2.0 * size * (ranks - 1) / ranks / hardware.link_bw(ranks) * 1000.0
 
 
 class AllReduce(Operator):

@@ -17,10 +17,13 @@ from __future__ import annotations
 import numpy as np
 
 from perf_db.gpu import quant
+from perf_db.gpu.deployment import Deployment
+from perf_db.gpu.hardware import Hardware
 from perf_db.gpu.interpolate.curve import Curve
 from perf_db.gpu.ops.base import Floats, Operator, Phase, Shape, Share, Tables
 from perf_db.gpu.ops.collectives import Collective
 
+ALL_TO_ALL = "all_to_all"
 RACK = 64  # GPUs of a rack from which on its fabric carries all-to-alls
 
 
@@ -86,14 +89,12 @@ class Dispatch(Operator):
         ]
 
 
-def steps(shape: Shape, tables: Tables) -> list[Step]:
-    """Exchanges of one side, in order."""
-    d, hardware = tables.deployment, tables.hardware
+def exchanges(shape: Shape, d: Deployment, hardware: Hardware) -> list[tuple[str, int, float]]:
+    """Exchanges of one side, in order: operation, ranks, elements per token of this rank."""
     hidden, before, moe = float(shape["hidden"]), bool(shape["before"]), str(shape["quant"])
     rack = hardware.gpus_per_rack >= RACK and d.moe_tp == 1
     if d.backend == "trtllm" and d.dp > 1 and hardware.sm // 10 == 10 and rack:
-        parts = ("prepare", "dispatch") if before else ("combine",)
-        return [(AllToAll(parts, int(hidden), int(shape["active"]), int(shape["experts"]), moe, tables), 1.0)]
+        return [(ALL_TO_ALL, d.moe_ep, hidden)]
     ranks = d.moe_tp * d.moe_ep
     gather = ("all_gather" if before else "reduce_scatter", ranks, hidden * d.dp)
     reduce = ("custom_all_reduce", ranks, hidden)
@@ -111,7 +112,17 @@ def steps(shape: Shape, tables: Tables) -> list[Step]:
         planned = [gather]
     elif d.tp > 1:
         planned = [reduce]
-    return [(Collective(operation, over, tables), size) for operation, over, size in planned if over > 1]
+    return [each for each in planned if each[1] > 1]
+
+
+def steps(shape: Shape, tables: Tables) -> list[Step]:
+    """The measured exchanges of one side, in order."""
+    planned = exchanges(shape, tables.deployment, tables.hardware)
+    if planned and planned[0][0] == ALL_TO_ALL:
+        parts = ("prepare", "dispatch") if shape["before"] else ("combine",)
+        hidden, active, experts = (int(shape[name]) for name in ("hidden", "active", "experts"))
+        return [(AllToAll(parts, hidden, active, experts, str(shape["quant"]), tables), 1.0)]
+    return [(Collective(operation, over, tables), size) for operation, over, size in planned]
 
 
 def build(name: str, scale: float, shape: Shape, tables: Tables, phase: Phase) -> Operator:

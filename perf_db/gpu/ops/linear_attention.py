@@ -36,7 +36,7 @@ class GatedDelta(Operator):
         frame = frame.filter(frame[one] == 1) if frame.height else frame
         along = "seq_len" if phase == "context" else "batch_size"
         limit = functools.partial(
-            self._roofline,
+            roofline,
             keys=heads["num_k_heads"] * heads["head_k_dim"],
             values=heads["num_v_heads"] * heads["head_v_dim"],
             state=heads["num_v_heads"] * heads["head_k_dim"] * heads["head_v_dim"] if phase == "generation" else 0,
@@ -53,12 +53,6 @@ class GatedDelta(Operator):
                 Curve(rows[along].to_numpy(), rows["latency"].to_numpy(), rows["label"].to_numpy(), limit)
             )
 
-    @staticmethod
-    def _roofline(tokens: Floats, *, keys: int, values: int, state: int, hardware: Hardware) -> Floats:
-        """Bytes of queries, keys and values in, results out, and in decode the float32 state both ways."""
-        moved = tokens * (2.0 * (2 * keys + 2 * values) + 8.0 * state)
-        return moved / hardware.mem_bw * 1000.0
-
     def ms(self, tokens: Floats) -> Floats:
         return sum((curve(tokens) for curve in self.curves), np.zeros(tokens.shape))
 
@@ -70,6 +64,12 @@ class GatedDelta(Operator):
             for curve, cost in zip(self.curves, costs)
             for label, share in curve.explain(tokens)
         ]
+
+
+def roofline(tokens: Floats, *, keys: int, values: int, state: int, hardware: Hardware) -> Floats:
+    """Bytes of queries, keys and values in, results out, and in decode the float32 state both ways."""
+    moved = tokens * (2.0 * (2 * keys + 2 * values) + 8.0 * state)
+    return moved / hardware.mem_bw * 1000.0
 
 
 def build(name: str, scale: float, shape: Shape, tables: Tables, phase: Phase) -> Operator:

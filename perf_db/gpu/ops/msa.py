@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_db.gpu import quant
+from perf_db.gpu.deployment import Deployment
 from perf_db.gpu.hardware import Hardware
 from perf_db.gpu.ops.base import Floats, Operator, Phase, Shape, Tables
 from perf_db.gpu.ops.modules import Module, module_rows
@@ -66,6 +67,21 @@ def generation_roofline(at: Floats, *, sizes: Sizes) -> Floats:
     return sizes.time(heads, batch, kept, batch * kv, kept)
 
 
+def sizes_of(shape: Shape, deployment: Deployment, hardware: Hardware) -> Sizes:
+    """From the shape of `build`."""
+    return Sizes(
+        hidden=int(shape["hidden"]),
+        head_size=int(shape["head_size"]),
+        group=int(shape["group"]),
+        index=int(shape["index"]),
+        topk=int(shape["topk"]),
+        kv_bytes=quant.KV_BYTES[deployment.kv_cache],
+        gemm=quant.precision(shape["quant"], quant.GEMM, "GEMM"),
+        fmha=quant.precision(deployment.fmha, quant.FMHA, "attention"),
+        hardware=hardware,
+    )
+
+
 def build(name: str, scale: float, shape: Shape, tables: Tables, phase: Phase) -> Operator:
     """From `{kind: msa, heads:, hidden:, head_size:, group:, index:, topk:, quant:}`."""
     d = tables.deployment
@@ -73,17 +89,7 @@ def build(name: str, scale: float, shape: Shape, tables: Tables, phase: Phase) -
     table = f"msa_{phase}_module"
     key = {"op_name": table, "mla_dtype": d.fmha, "kv_cache_dtype": d.kv_cache, "gemm_type": gemm.name}
     heads = int(shape["heads"])
-    sizes = Sizes(
-        hidden=int(shape["hidden"]),
-        head_size=int(shape["head_size"]),
-        group=int(shape["group"]),
-        index=int(shape["index"]),
-        topk=int(shape["topk"]),
-        kv_bytes=quant.KV_BYTES[d.kv_cache],
-        gemm=gemm,
-        fmha=quant.precision(d.fmha, quant.FMHA, "attention"),
-        hardware=tables.hardware,
-    )
+    sizes = sizes_of(shape, d, tables.hardware)
     roofline = context_roofline if phase == "context" else generation_roofline
     frame = module_rows(table, key, heads, tables)
     return Module(name, scale, phase, heads, frame, functools.partial(roofline, sizes=sizes), sqrt=False)
