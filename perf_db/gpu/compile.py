@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.oplevel import PHASES, OpLevel, Phase
+from perf_db.gpu.source import content_digest
 
 FORMAT = 4  # of the files; raised when the same inputs give other arrays
 LONGEST = 1 << 20  # tokens; grids reach at least this far
@@ -487,12 +488,15 @@ def _save(path: Path, compiled: Compiled) -> None:
 
 
 def data_state(model_root: Any, system: str) -> list[list[Any]]:
-    """Names, sizes and times of everything a deployment on `system` may read: quick, and it changes with the data."""
+    """Names and digests of everything a deployment on `system` may read.
+
+    Contents, not sizes and times: two roots, or one root before and after an edit, may agree in those and not in prices.
+    """
     root = Path(model_root.path)
     files = sorted((root / "systems" / "data" / system).rglob("*.parquet"))
-    files += [root / "systems" / f"{system}.yaml", *sorted((root / "systems").glob("*.yaml"))]
+    files += sorted({root / "systems" / f"{system}.yaml", *(root / "systems").glob("*.yaml")})
     files += sorted((root / "model_configs").glob("*.json"))
-    return [[f.relative_to(root).as_posix(), f.stat().st_size, f.stat().st_mtime_ns] for f in files if f.is_file()]
+    return [[f.relative_to(root).as_posix(), content_digest(f)] for f in files if f.is_file()]
 
 
 def op_level_key(

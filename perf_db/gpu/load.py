@@ -22,7 +22,7 @@ from perf_db.gpu.hardware import load_hardware
 from perf_db.gpu.names import unknown
 from perf_db.gpu.operator_tables import OPERATOR_TABLES, OperatorTable
 from perf_db.gpu.read_table import require
-from perf_db.gpu.source import PerfRoot
+from perf_db.gpu.source import PerfRoot, stamp_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -134,7 +134,7 @@ def load(
     found = tuple(sources(root, system, backend, version, declared))
     lenders = tuple(_lenders(root, system, backend, declared)) if clean and declared.compared else ()
     files = {origin.path for origin in found} | {origin.path for _, lent in lenders for origin in lent}
-    stamps = tuple((path, stat.st_size, stat.st_mtime_ns) for path in sorted(files) for stat in (path.stat(),))
+    stamps = tuple((path, stamp_of(path)) for path in sorted(files))
     return _slice(_Root(root), system, table, asked, found, lenders if clean else None, stamps)
 
 
@@ -162,7 +162,7 @@ def _slice(
     asked: tuple[tuple[str, Any], ...],
     found: tuple[Source, ...],
     lenders: Lenders | None,
-    stamps: tuple[tuple[Path, int, int], ...],
+    stamps: tuple[tuple[Path, tuple[int, ...]], ...],
 ) -> pl.DataFrame:
     """What `load` returns, kept per process while none of the files changes. `lenders` is None without cleaning."""
     import polars as pl
@@ -237,17 +237,16 @@ def _rows(
 def read_table(root: PerfRoot, path: Path) -> pl.DataFrame:
     """One file, checked against its declaration, with `row`; optional categories it lacks are 0.
 
-    The result is kept per process, keyed by the file's path, size and time of change; a file that fails a check is not.
+    The result is kept per process, keyed by the file's path and state; a file that fails a check is not.
 
     Raises:
         PerfDataError: `bad_file`, naming the file, its row count and every column at fault.
     """
-    stat = path.stat()
-    return _read(path, root.relative(path), stat.st_size, stat.st_mtime_ns)
+    return _read(path, root.relative(path), stamp_of(path))
 
 
 @functools.lru_cache(maxsize=64)
-def _read(path: Path, name: str, size: int, changed: int) -> pl.DataFrame:
+def _read(path: Path, name: str, stamp: tuple[int, ...]) -> pl.DataFrame:
     import polars as pl
 
     read = require(path, name)
@@ -276,7 +275,7 @@ def _slots(root: PerfRoot) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=8)
-def _manifest(path: Path, size: int, changed: int) -> dict[tuple[str, str], frozenset[str]]:
+def _manifest(path: Path, stamp: tuple[int, ...]) -> dict[tuple[str, str], frozenset[str]]:
     allowed: dict[tuple[str, str], set[str]] = {}
     for group in _yaml(path).get("groups", []):
         if group.get("tier") == "absence_load_bearing":
@@ -290,8 +289,7 @@ def _shared_kernels(root: PerfRoot) -> dict[tuple[str, str], frozenset[str]]:
     path = root.systems / "perf_data_reuse_manifest.yaml"
     if not path.is_file():
         return {}
-    stat = path.stat()
-    return _manifest(path, stat.st_size, stat.st_mtime_ns)
+    return _manifest(path, stamp_of(path))
 
 
 def _yaml(path: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ The extra is a carrier of files: its folder is found through the import machiner
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 from dataclasses import dataclass, field
@@ -22,6 +23,23 @@ from perf_db.gpu.errors import PerfDataError
 PACKAGE = "aiconfigurator_core"
 DISTRIBUTION = "aiconfigurator-core"
 INSTALL = "pip install 'tracemill[perfdata]'"
+
+
+@functools.lru_cache(maxsize=8192)
+def _digest(path: str, stamp: tuple[int, ...]) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def stamp_of(file: Path) -> tuple[int, ...]:
+    """Changes whenever the file does: a copy that keeps size and time of change still has another ctime."""
+    stat = file.stat()
+    return (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev)
+
+
+def content_digest(file: Path) -> str:
+    """blake2b of a file's bytes, hex, 128 bits; computed once per process and state of the file."""
+    return _digest(str(file.resolve()), stamp_of(file))
 
 
 @dataclass(slots=True)
@@ -53,8 +71,7 @@ class PerfRoot:
         """blake2b of a file's bytes, hex, 128 bits; computed once."""
         name = self.relative(file)
         if name not in self._digests:
-            with file.open("rb") as stream:
-                self._digests[name] = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+            self._digests[name] = content_digest(file)
         return self._digests[name]
 
     def provenance(self, files: list[Path]) -> dict[str, Any]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from perf_db.gpu.compile import Compiled, Limits, cached, compile_op_level
+from perf_db.gpu.compile import Compiled, Limits, cached, compile_op_level, data_state
 from perf_db.gpu.errors import PerfDataError
+from perf_db.gpu.source import PerfRoot
 from sim.jit import entry
 from sim.timing.plain_tables import TablePricer
 from sim.timing.tables import ArrayTiming
@@ -205,6 +208,25 @@ def test_arrays_are_made_once_and_made_again_when_anything_changes(tmp_path: Pat
     cached({"a": 1}, tmp_path, make)
     cached({"a": 2}, tmp_path, make)
     assert len(calls) == 3 and not list(tmp_path.glob("*.part"))
+
+
+def test_the_key_of_arrays_sees_contents_not_sizes_and_times(tmp_path: Path) -> None:
+    roots = []
+    for name, held in (("a", b"1111"), ("b", b"2222"), ("c", b"1111")):
+        root = PerfRoot(tmp_path / name, "folder", None)
+        file = root.data / "gpu" / "gemm" / "vllm" / "1" / "gemm_perf.parquet"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(held)
+        os.utime(file, (1, 1))
+        roots.append((root, file))
+    (a, edited), (b, other), (c, _) = roots
+    assert data_state(a, "gpu") == data_state(c, "gpu") != data_state(b, "gpu")
+    before = data_state(a, "gpu")
+    time.sleep(0.05)  # the clock of a file system ticks in milliseconds
+    edited.write_bytes(other.read_bytes())
+    os.utime(edited, (1, 1))  # as `cp -p` would leave it
+    assert before != data_state(a, "gpu") == data_state(b, "gpu")
+    assert PerfRoot(a.path, "folder", None).digest(edited) == b.digest(other)
 
 
 # ---------------------------------------------------------------- the recorded deployments, where the extra is at hand
