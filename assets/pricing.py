@@ -6,7 +6,7 @@ The engine knows nothing of this: it gets arrays. Everything that decided them i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -327,16 +327,16 @@ def _embedded(config: RunConfig, timing: DefaultTiming, absent: PerfDataError) -
     except ImportError:
         raise absent from None
     _insist_on_no_drafts(config, "the embedded table")
-    if timing.factors:
-        raise ConfigError(
-            "engine.workers.aggregated.timing.factors: the embedded table has no operators to change; install the "
-            "measured ones with pip install 'tracemill[perfdata]', or remove the factors"
-        )
     engine = config.engine
     shape = config.worker.parallelism
     header, arrays, about = embedded_timing(
         model=engine.model, system=engine.hardware, backend=engine.backend, tp=shape.tensor, dp=shape.attention_data
     )
+    if asked := list(_beside_embedded(config, timing, about)):
+        raise ConfigError(
+            f"{'; '.join(asked)}. The embedded table is of one deployment, as it is: install the measured operators "
+            "with pip install 'tracemill[perfdata]', or remove these fields"
+        )
     # A sample has few batches; what lies between two of them is no new ground.
     header = {**header, "between_batches": True, **timing.extras()}
     made = ArrayTiming("forward", header, arrays)
@@ -347,6 +347,28 @@ def _embedded(config: RunConfig, timing: DefaultTiming, absent: PerfDataError) -
         {"estimation_mode": "embedded", "prefill_method": header["prefill_method"], **about},
         (EMBEDDED_SAID,),
     )
+
+
+def _beside_embedded(config: RunConfig, timing: DefaultTiming, about: Mapping[str, Any]) -> Iterator[str]:
+    """What a configuration asks for and the embedded table is not; to leave it unsaid would be another price."""
+    engine, shape, own = config.engine, config.worker.parallelism, about["deployment"]
+    where = "engine.workers.*"
+    wanted: dict[str, tuple[Any, Any]] = {
+        f"engine.precision.{name}": (getattr(engine.precision, name), own[name])
+        for name in ("gemm", "moe", "kv_cache", "fmha", "comm")
+    }
+    wanted["engine.backend_version"] = (engine.backend_version, own["version"])
+    wanted[f"{where}.timing.data_version"] = (timing.data_version, about["source"]["version"])
+    if shape.moe_tensor * shape.moe_expert > 1:
+        wanted[f"{where}.parallelism.moe_tensor"] = (shape.moe_tensor, own["moe_tp"])
+        wanted[f"{where}.parallelism.moe_expert"] = (shape.moe_expert, own["moe_ep"])
+    for asked, (given, held) in wanted.items():
+        if given is not None and given != held:
+            yield f"{asked}={given!r}: the embedded table holds {held!r}"
+    if not timing.clean:
+        yield f"{where}.timing.clean=false: the embedded table was made from repaired data"
+    if timing.factors:
+        yield f"{where}.timing.factors: the embedded table has no operators to change"
 
 
 def _forward(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
@@ -452,6 +474,7 @@ def _regression(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
     provenance = {
         "estimation_mode": "fpm_regression",
         "file": timing.fpm_jsonl_path,
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "iterations": len(observed),
         "stores": fitted.summary(),
     }

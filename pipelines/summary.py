@@ -76,7 +76,7 @@ def _head(run: Mapping[str, Any], found: Figures) -> list[str]:
     served = " on ".join(str(run[k]) for k in ("model", "hardware") if run.get(k))
     about = " · ".join(part for part in (run["name"], f"{run['backend']} (profile {run['profile']})", served) if part)
     counts = [f"{run['n_completed']:,} completed"]
-    counts += [f"{run[f'n_{k}']:,} {k}" for k in ("rejected", "unfinished") if run[f"n_{k}"]]
+    counts += [f"{run[f'n_{k}']:,} {k}" for k in ("rejected", "failed", "unfinished") if run[f"n_{k}"]]
     simulated = number((found.get(("run", "duration", "total")) or 0) / 1e3, ",.1f")
     return [
         about,
@@ -96,23 +96,47 @@ def _latencies(found: Figures) -> list[str]:
     return lines
 
 
-def _timing(run: Mapping[str, Any]) -> str:
+def _timing(run: Mapping[str, Any]) -> list[str]:
     """Where the milliseconds come from: model and hardware are recorded, but not every price depends on them."""
     workers = json.loads(run["config_json"])["engine"]["workers"]
     told = json.loads(run["provenance_json"]).get("performance") or {}
-    if "aggregated" not in workers:
-        return " / ".join(f"{role}: {workers[role]['timing']['type']}" for role in ("prefill", "decode"))
-    kind = workers["aggregated"]["timing"]["type"]
-    source = told.get("source") or {}
-    if run.get("timing") == "embedded":
-        return f"tables that ship with tracemill: {_deployment(told['deployment'])}"
-    if run.get("timing") == "op_level":
+    if "aggregated" in workers:
+        return [f"timing        {_prices(workers['aggregated']['timing'], told)}"]
+    return [
+        f"{'timing' if role == 'prefill' else '':<14}{role}: {_prices(workers[role]['timing'], told.get(role) or {})}"
+        for role in ("prefill", "decode")
+    ]
+
+
+def _prices(timing: Mapping[str, Any], told: Mapping[str, Any]) -> str:
+    """What prices the passes of a pool: its source, and whatever was changed about it."""
+    kind, mode, source = timing["type"], told.get("estimation_mode"), told.get("source") or {}
+    if mode == "embedded":
+        said = f"tables that ship with tracemill: {_deployment(told['deployment'])}"
+    elif mode == "op_level":
         held = f"{source['distribution']} {source['version']}" if source.get("version") else "of a folder"
         state = "repaired" if told.get("clean") else "as they are"
-        return f"measured operators ({held}, {state}): {_deployment(told['deployment'])}"
-    if run.get("timing") in ("fpm_interpolation", "fpm_regression"):
-        return f"measured passes: {told.get('file')}"
-    return {"polynomial": "the built-in polynomial, fitted to no model or hardware"}.get(kind, f"{kind}, as configured")
+        said = f"measured operators ({held}, {state}): {_deployment(told['deployment'])}"
+    elif mode == "fpm_regression":
+        said = f"a plane fitted to the passes in {told.get('file')}"
+    elif mode is not None:
+        said = f"measured passes: {told.get('file')}"
+    else:
+        own = {"polynomial": "the built-in polynomial, fitted to no model or hardware"}
+        said = own.get(kind, f"{kind}, as configured")
+    if told.get("snapshot"):
+        said += f"; corrected by {told['snapshot']['path']}"
+    if timing.get("factors"):
+        said += f"; what if: {', '.join(f'{name} × {factor:g}' for name, factor in timing['factors'].items())}"
+    return said
+
+
+def _speculation(run: Mapping[str, Any], found: Figures) -> list[str]:
+    given = json.loads(run["config_json"])["engine"].get("speculation")
+    if not given:
+        return []
+    tokens = number(found.get(("run", "accept_length", "mean")))
+    return [f"speculation   {given['kind']}, {given['drafts']} drafts · {tokens} tokens a round; gaps in a burst are 0"]
 
 
 def _deployment(told: Mapping[str, Any]) -> str:
@@ -126,7 +150,7 @@ def _facts(run: Mapping[str, Any], found: Figures) -> list[str]:
     rates = f"{number(value('request_throughput', 'mean'))} requests/s · "
     rates += f"{number(value('input_throughput', 'mean'), ',.0f')} input tokens/s · "
     rates += f"{number(value('output_throughput', 'mean'), ',.0f')} output tokens/s"
-    lines = [f"timing        {_timing(run)}", f"throughput    {rates}"]
+    lines = [*_timing(run), *_speculation(run, found), f"throughput    {rates}"]
     good = value("goodput", "share")
     if good is not None:
         per_second = number(value("goodput", "request_throughput"))

@@ -48,8 +48,12 @@ def input_changes(pair: Pair) -> list[Change]:
             changes += rows
         elif not made_up:
             changes.append(_digest("trace", "prefix ids, or what no table keeps", "trace_digest", base, head))
-    if base["performance_digest"] != head["performance_digest"] and not any(".timing" in f for f in changed):
-        changes.append(_digest("performance data", "content", "performance_digest", base, head))
+    if base["performance_digest"] != head["performance_digest"]:
+        sources = [_source(run) for run in (base, head)]
+        if sources[0] != sources[1]:
+            changes.append(Change("performance data", "source", *sources))
+        if not any(".timing" in f or f.startswith("engine.kv_transfer") for f in changed):
+            changes.append(_digest("performance data", "content", "performance_digest", base, head))
     if base["engine_digest"] != head["engine_digest"]:
         changes.append(_digest("engine", "sources", "engine_digest", base, head))
     if base["schema_digest"] != head["schema_digest"]:
@@ -64,6 +68,19 @@ def software(pair: Pair) -> list[Change]:
     return [
         Change("software", n.removesuffix("_version"), base[n], head[n]) for n in names if base.get(n) != head.get(n)
     ]
+
+
+def _source(run: Mapping[str, Any]) -> str:
+    """Where prices come from, in a word or two: kind of estimator, and the data it read."""
+    told = json.loads(run["provenance_json"]).get("performance") or {}
+    each = [f"{role} {_origin(told[role])}" for role in ("prefill", "decode") if role in told]
+    return ", ".join(each) or _origin(told) or run["timing"]
+
+
+def _origin(told: Mapping[str, Any]) -> str:
+    source = told.get("source") or {}
+    held = " ".join(str(source[key]) for key in ("distribution", "version") if source.get(key))
+    return " of ".join(part for part in (told.get("estimation_mode"), held) if part)
 
 
 def _digest(kind: str, field: str, column: str, base: Mapping[str, Any], head: Mapping[str, Any]) -> Change:

@@ -219,6 +219,23 @@ def _estimator(raw: Raw) -> Iterator[Fault]:
         yield Fault("engine.nextn", raw.get("engine.nextn"), f"{mode} knows no drafts; use 0, or op_level")
     if mode in needs and raw.get(f"{timing}.factors") not in (ABSENT, {}):
         yield Fault(f"{timing}.factors", raw.get(f"{timing}.factors"), f"{mode} has no operators; remove them")
+    yield from _of_no_use(raw, timing, mode)
+
+
+def _of_no_use(raw: Raw, timing: str, mode: object) -> Iterator[Fault]:
+    """Settings of one estimator beside another, which would read as if they held."""
+    if mode in (ABSENT, None, "auto"):
+        files = {"fpm_parquet_path": "fpm_interpolation", "fpm_jsonl_path": "fpm_regression"}
+        mode = next((found for path, found in files.items() if raw.has(f"{timing}.{path}")), "op_level")
+    unused = {
+        "op_level": ("fpm_parquet_path", "fpm_jsonl_path", "fpm_cell"),
+        "fpm_interpolation": ("data_version",),
+        "fpm_regression": ("data_version", "perf_root", "fpm_parquet_path", "fpm_cell", "strict", "snapshot"),
+    }
+    for name in unused.get(str(mode), ()):
+        given = raw.get(f"{timing}.{name}")
+        if given not in (ABSENT, None, {}):
+            yield Fault(f"{timing}.{name}", given, f"of no use to estimation_mode: {mode}; remove it")
 
 
 def _as_vllm_refuses(raw: Raw) -> Iterator[Fault]:

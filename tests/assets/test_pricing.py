@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,23 @@ def test_auto_without_the_extra_takes_the_embedded_table_and_says_so(tmp_path: P
         replayed(tmp_path, values({"factors": {"gemm": 2.0}}))
     with pytest.raises(PerfDataError, match="is not among the embedded tables"):
         replayed(tmp_path, values({}, hardware="h100_sxm"))
+
+
+@pytest.mark.parametrize(
+    ("timing", "engine", "said"),
+    [
+        ({}, {"precision": {"gemm": "fp8"}}, "engine.precision.gemm='fp8': the embedded table holds 'bfloat16'"),
+        ({}, {"backend_version": "0.1.0"}, "engine.backend_version='0.1.0': the embedded table holds '0.24.0'"),
+        ({"data_version": "9.9.9"}, {}, "timing.data_version='9.9.9': the embedded table holds '0.12.0'"),
+        ({"clean": False}, {}, "timing.clean=false: the embedded table was made from repaired data"),
+    ],
+)
+def test_the_embedded_table_is_not_taken_for_another_deployment(
+    tmp_path: Path, no_extra: None, timing: dict[str, Any], engine: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        replayed(tmp_path, values(timing, **engine))
+    assert not (tmp_path / "warehouse" / "tracemill.duckdb").exists()
 
 
 @needs_data

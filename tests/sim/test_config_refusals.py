@@ -133,6 +133,27 @@ def test_what_means_nothing_here_is_accepted(override: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("mode", "setting"),
+    [
+        ("fpm_regression", "data_version=0.12.0"),
+        ("fpm_regression", "perf_root=data"),
+        ("fpm_regression", "strict={max_octaves: 0}"),
+        ("fpm_interpolation", "data_version=0.12.0"),
+        ("op_level", "fpm_cell=one"),
+        ("auto", "fpm_cell=one"),
+    ],
+)
+def test_a_setting_of_another_estimator_is_refused(mode: str, setting: str) -> None:
+    name = setting.partition("=")[0]
+    file = {"fpm_regression": "fpm_jsonl_path=f", "fpm_interpolation": "fpm_parquet_path=f"}.get(mode)
+    settings = ", ".join(part.replace("=", ": ", 1) for part in (setting, file) if part)
+    overrides = [f"engine.estimation_mode={mode}", f"engine.workers.aggregated.timing={{type: default, {settings}}}"]
+    shown = "op_level" if mode == "auto" else mode
+    with pytest.raises(ConfigError, match=rf"timing\.{name}(=.*)?: of no use to estimation_mode: {shown}; remove it"):
+        load_run_config(FOUND, overrides=overrides)
+
+
+@pytest.mark.parametrize(
     ("mode", "file"), [("fpm_interpolation", "fpm_parquet_path"), ("fpm_regression", "fpm_jsonl_path")]
 )
 def test_whole_forward_estimators_need_their_file_and_know_neither_drafts_nor_operators(mode: str, file: str) -> None:
