@@ -168,7 +168,7 @@ def happened(cfg, st, dr, k, r, upto):
         made = min(1 + hits, end - length)
         extend_span(st, dr, r, made, drafts if dr.native else 0)
         d[own, D.ACCEPTED + hits] += drafts > 0
-        verified += drafts
+        verified += int(drafts)
         was = length
         length += made
         computed = max(computed, before + 1 + drafts)
