@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,7 @@ def load(path: Path) -> Snapshot:
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TruthError(f"{path}: no JSON ({error}); make the snapshot again") from error
     absent = [name for name in SECTIONS if not isinstance(found, dict) or not isinstance(found.get(name), Mapping)]
     if absent:
@@ -106,5 +107,14 @@ def load(path: Path) -> Snapshot:
         raise TruthError(f"{path}: format {found.get('format')!r}; this release reads {FORMAT}")
     if not found["host_constants"] or not found["provenance"].get("held_out"):
         raise TruthError(f"{path}: holds no constants with a held-out error; tracemill calibrate writes such a file")
+    for name, value in found["host_constants"].items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
+            raise TruthError(f"{path}: host_constants.{name}={value!r} is no finite number; make the snapshot again")
+    held_out = found["provenance"]["held_out"]
+    for name, each in held_out.items() if isinstance(held_out, Mapping) else [("", held_out)]:
+        mean = each.get("mean") if isinstance(each, Mapping) else None
+        if isinstance(mean, bool) or not isinstance(mean, (int, float)):
+            at = f"provenance.held_out.{name}".rstrip(".")
+            raise TruthError(f"{path}: {at}={each!r} has no mean error; make the snapshot again")
     constants = {str(name): float(value) for name, value in found["host_constants"].items()}
     return Snapshot(dict(found["identity"]), constants, dict(found["provenance"]))

@@ -490,7 +490,7 @@ def _save(path: Path, compiled: Compiled) -> None:
 def data_state(model_root: Any, system: str) -> list[list[Any]]:
     """Names and digests of everything a deployment on `system` may read.
 
-    Contents, not sizes and times: two roots, or one root before and after an edit, may agree in those and not in prices.
+    Contents, not sizes and times: two roots, or one before and after an edit, may agree in those and not in prices.
     """
     root = Path(model_root.path)
     files = sorted((root / "systems" / "data" / system).rglob("*.parquet"))

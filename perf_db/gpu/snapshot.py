@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -231,7 +231,7 @@ def load_snapshot(path: Path, identity: Mapping[str, Any] | None = None) -> Snap
         found = json.loads(path.read_text())
     except OSError as error:
         raise PerfDataError("bad_file", f"{path}: {error.strerror or error}; name the file `perf tune` wrote") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PerfDataError("bad_file", f"{path}: not JSON ({error}); make the snapshot again") from None
     absent = [name for name in SECTIONS if not isinstance(found, dict) or not isinstance(found.get(name), dict)]
     if absent:
@@ -240,21 +240,79 @@ def load_snapshot(path: Path, identity: Mapping[str, Any] | None = None) -> Snap
         raise PerfDataError("bad_file", f"{path}: format {found.get('format')!r}; this version reads {FORMAT}")
     if identity is not None:
         _same_identity(path, found["identity"], identity)
+    constants = {}
+    for name, value in found["host_constants"].items():
+        constants[name] = _number(path, f"host_constants.{name}", value)
+    return Snapshot(found["identity"], _corrections(path, found["corrections"]), constants, found["provenance"])
+
+
+def _damaged(path: Path, field_name: str, value: Any, due: str) -> PerfDataError:
+    text = repr(value)
+    text = text if len(text) <= 80 else text[:77] + "..."
+    return PerfDataError("bad_file", f"{path}: {field_name}={text}: {due} is due; make the snapshot again")
+
+
+def _number(path: Path, field_name: str, value: Any) -> float:
+    if not isinstance(value, bool) and isinstance(value, (int, float)):
+        try:
+            if math.isfinite(number := float(value)):
+                return number
+        except OverflowError:
+            pass
+    raise _damaged(path, field_name, value, "a finite number")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _corrections(path: Path, found: Mapping[str, Any]) -> Corrections:
+    given, stores = found.get("options"), found.get("stores")
+    for name, value in (("options", given), ("stores", stores)):
+        if not isinstance(value, dict):
+            raise _damaged(path, f"corrections.{name}", value, "an object")
+    assert given is not None and stores is not None
+    known = {f.name for f in fields(Options)}
+    for name, value in given.items():
+        where = f"corrections.options.{name}"
+        if name not in known:
+            raise PerfDataError("bad_file", f"{path}: {where} is no option; there are {', '.join(sorted(known))}")
+        if name.endswith("_factor"):
+            if value is not None and not _number(path, where, value) > 0:
+                raise _damaged(path, where, value, "a number above 0, or null,")
+        elif not _is_count(value):
+            raise _damaged(path, where, value, "a whole number")
     try:
-        corrections = Corrections(Options(**found["corrections"]["options"]))
-        for kind, rows in found["corrections"]["stores"].items():
-            store = corrections.stores[kind]
-            for row in rows:
-                entry = (int(row["bin"]), float(row["ratio"]), tuple(int(x) for x in row["at"]))
-                if store.bin_of(entry[2]) != entry[0] or not (math.isfinite(entry[1]) and entry[1] > 0):
-                    raise PerfDataError("bad_file", f"{path}: corrections.stores.{kind}: {row} is no entry of its bin")
-                store.entries.append(entry)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, PerfDataError):
-            raise
-        raise PerfDataError("bad_file", f"{path}: corrections: {error!r}; make the snapshot again") from None
-    constants = {name: float(value) for name, value in found["host_constants"].items()}
-    return Snapshot(found["identity"], corrections, constants, found["provenance"])
+        corrections = Corrections(Options(**given))
+    except PerfDataError as error:
+        raise PerfDataError(error.reason, f"{path}: corrections.options: {error}") from None
+    for kind, rows in stores.items():
+        where = f"corrections.stores.{kind}"
+        if kind not in KINDS:
+            raise PerfDataError("bad_file", f"{path}: {where} is no store; there are {', '.join(KINDS)}")
+        if not isinstance(rows, list):
+            raise _damaged(path, where, rows, "a list")
+        store = corrections.stores[kind]
+        for i, row in enumerate(rows):
+            entry = _entry(path, f"{where}[{i}]", row)
+            if len(entry[2]) != len(RANGES[store.kind]) or store.bin_of(entry[2]) != entry[0]:
+                raise PerfDataError("bad_file", f"{path}: {where}[{i}]: {row} is no entry of its bin")
+            store.entries.append(entry)
+    return corrections
+
+
+def _entry(path: Path, where: str, row: Any) -> tuple[int, float, tuple[int, ...]]:
+    if not isinstance(row, dict):
+        raise _damaged(path, where, row, "an object with bin, ratio and at")
+    place, at = row.get("bin"), row.get("at")
+    if not isinstance(place, int) or not _is_count(place):
+        raise _damaged(path, f"{where}.bin", place, "a whole number")
+    ratio = _number(path, f"{where}.ratio", row.get("ratio"))
+    if ratio <= 0:
+        raise _damaged(path, f"{where}.ratio", ratio, "a number above 0")
+    if not isinstance(at, list) or not all(_is_count(x) for x in at):
+        raise _damaged(path, f"{where}.at", at, "a list of whole numbers")
+    return place, ratio, tuple(at)
 
 
 def _same_identity(path: Path, own: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

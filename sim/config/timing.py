@@ -168,7 +168,7 @@ class PassCostTiming(Section):
             return {**values, **{name: float(found[name]) for name in names}}
         except OSError as error:
             raise ValueError(f"snapshot {file}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise ValueError(f"snapshot {file} holds no constants of a pass cost ({error!r})") from error
 
     def _constants(self) -> dict[str, Any]:

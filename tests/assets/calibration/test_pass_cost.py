@@ -143,6 +143,16 @@ def test_a_snapshot_comes_back_and_says_what_is_wrong(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(TruthError, match=says):
             load(path)
+    save(made, path)
+    whole = json.loads(path.read_text())
+    for value in (None, "zz", True, 10**400):
+        path.write_text(json.dumps(whole | {"host_constants": {"a": value}}))
+        with pytest.raises(TruthError, match=r"s.json: host_constants.a=.* is no finite number"):
+            load(path)
+    for odd, says in (({"ttft": 3}, r"held_out.ttft=3"), ({"ttft": {}}, "held_out.ttft"), ([1], r"held_out=\[1\]")):
+        path.write_text(json.dumps(whole | {"provenance": {"held_out": odd}}))
+        with pytest.raises(TruthError, match=f"s.json: provenance.{says}.* has no mean error"):
+            load(path)
     sections = ("identity", "corrections", "host_constants", "provenance")
     path.write_text(json.dumps({"format": 9, **{name: {} for name in sections}}))
     with pytest.raises(TruthError, match="format 9"):

@@ -128,26 +128,50 @@ def test_a_snapshot_of_another_deployment_is_refused(tmp_path: Path) -> None:
         load_snapshot(tmp_path / "s.json", {"model": "m", "tp": 4, "native": "d"})
 
 
+def corrected(stores: Any, **options: Any) -> dict[str, Any]:
+    return {"corrections": {"options": options, "stores": stores}}
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ("{", "not JSON"),
         ({"identity": None}, "no section identity"),
         ({"format": 9}, "format 9; this version reads 1"),
-        ({"corrections": {"options": {"x": 1}, "stores": {}}}, "corrections: TypeError"),
+        ({"corrections": {"options": {"x": 1}, "stores": {}}}, "corrections.options.x is no option"),
         ({"corrections": {"options": {"bucket_count": 5}, "stores": {}}}, "bucket_count=5: a square number"),
         (
             {"corrections": {"options": {}, "stores": {"prefill": [{"bin": 3, "ratio": 1.0, "at": [5]}]}}},
             "is no entry of its bin",
         ),
+        ({"host_constants": {"a": None}}, "host_constants.a=None: a finite number is due"),
+        ({"host_constants": {"a": "zz"}}, "host_constants.a='zz': a finite number is due"),
+        ({"host_constants": {"a": True}}, "host_constants.a=True: a finite number is due"),
+        ({"host_constants": {"a": 10**400}}, "host_constants.a=1000"),
+        ({"host_constants": {"a": float("nan")}}, "host_constants.a=nan: a finite number is due"),
+        (corrected([]), r"corrections.stores=\[\]: an object is due"),
+        ({"corrections": {"options": 3, "stores": {}}}, "corrections.options=3: an object is due"),
+        ({"corrections": {"stores": {}}}, "corrections.options=None: an object is due"),
+        (corrected({}, min_observations="5"), "options.min_observations='5': a whole number is due"),
+        (corrected({}, bucket_count=16.0), "options.bucket_count=16.0: a whole number is due"),
+        (corrected({}, max_slower_correction_factor="x"), "max_slower_correction_factor='x': a finite number is due"),
+        (corrected({"sideways": []}), "corrections.stores.sideways is no store"),
+        (corrected({"prefill": {}}), r"corrections.stores.prefill=\{\}: a list is due"),
+        (corrected({"prefill": [3]}), r"corrections.stores.prefill\[0\]=3: an object with bin"),
+        (corrected({"prefill": [{"ratio": 1.0, "at": [5]}]}), r"prefill\[0\].bin=None: a whole number"),
+        (corrected({"prefill": [{"bin": float("inf"), "ratio": 1.0, "at": [5]}]}), r"prefill\[0\].bin=inf"),
+        (corrected({"prefill": [{"bin": 0, "ratio": -1.0, "at": [5]}]}), r"prefill\[0\].ratio=-1.0: a number above 0"),
+        (corrected({"prefill": [{"bin": 0, "ratio": 1.0, "at": "5"}]}), r"prefill\[0\].at='5': a list of whole"),
+        (corrected({"prefill": [{"bin": 0, "ratio": 1.0, "at": [5, 5]}]}), "is no entry of its bin"),
     ],
 )
 def test_a_file_that_is_no_snapshot_is_named(tmp_path: Path, change: Any, said: str) -> None:
     path = tmp_path / "s.json"
     snapshot().save(path)
     path.write_text(change if isinstance(change, str) else json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(PerfDataError, match=said):
+    with pytest.raises(PerfDataError, match=said) as caught:
         load_snapshot(path)
+    assert caught.value.reason == "bad_file" and str(path) in str(caught.value)
     with pytest.raises(PerfDataError, match="No such file"):
         load_snapshot(tmp_path / "none.json")
 
