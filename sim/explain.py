@@ -5,8 +5,8 @@ from __future__ import annotations
 from sim.spec import EngineSpec
 
 CLOCK_MESSAGE = (
-    "the replay runs past the end of its clock, 146 years: the durations of the timing model, or the think times, are "
-    "far too long"
+    "the replay runs past the end of its clock, 146 years: the durations of the timing model or of KV transfers, or "
+    "the think times, are far too long"
 )
 
 

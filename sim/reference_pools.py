@@ -33,7 +33,7 @@ from sim.reference import (
 from sim.result import EXCEEDS_POOL, FAILED, NO_REASON, PROMPT_AT_LIMIT, REJECTED, Outcome, Sink
 from sim.spec import EngineSpec, PoolsSpec
 from sim.timing.evidence import PoolsEvidence
-from sim.timing.plain import CLOCK_END_NS, Work, nearest_ns
+from sim.timing.plain import CLOCK_END_NS, CLOCK_END_S, PAST_CLOCK_NS, Work, nearest_ns
 
 
 @dataclass
@@ -338,12 +338,13 @@ class Pools:
         handoff.reserved = now
         handoff.sent = handoff.missing if transfer.missing_only else handoff.request.prompt
         seconds = transfer.seconds(handoff.sent)
-        duration = transfer.fallback_ns if seconds is None else nearest_ns(seconds)
-        handoff.transferred = now + duration
+        # One longer than the clock may be infinite; all of those end just past it, where the replay stops.
+        duration = transfer.fallback_ns if seconds is None else nearest_ns(min(seconds, 2 * CLOCK_END_S))
+        handoff.transferred = min(now + duration, PAST_CLOCK_NS)
         if duration == 0:
             self.order_activation(handoff)  # K-3: at this very instant
         else:
-            heapq.heappush(self.transfers, (now + duration, self.sequence, handoff))
+            heapq.heappush(self.transfers, (handoff.transferred, self.sequence, handoff))
             self.sequence += 1
         return True
 

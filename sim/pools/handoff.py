@@ -14,6 +14,7 @@ from sim.queues import insert_waiting
 from sim.result import EXCEEDS_POOL, FAILED, NO_REASON, PROMPT_AT_LIMIT
 from sim.source import heap_pop, heap_push, mark_dirty, request_ended
 from sim.timing.compiled import nearest_ns
+from sim.timing.plain import CLOCK_END_S, PAST_CLOCK_NS
 
 
 @kernel
@@ -145,12 +146,15 @@ def try_to_reserve(cfg, inp, st, po, k, now):
     h[i, P.PHASE] = P.ACTIVATE
     duration = po.fallback_ns
     if po.timed:
-        duration = nearest_ns((h[i, P.SENT] * po.bytes_per_token + po.fixed_bytes) / po.bytes_per_second)
-    h[i, P.TRANSFERRED_AT] = now + duration
+        seconds = (h[i, P.SENT] * po.bytes_per_token + po.fixed_bytes) / po.bytes_per_second
+        # A longer one, or an infinite one, is no int64: the clock ends first, and the loop says so.
+        duration = nearest_ns(seconds) if seconds < CLOCK_END_S else PAST_CLOCK_NS
+    end = min(now, PAST_CLOCK_NS - duration) + duration
+    h[i, P.TRANSFERRED_AT] = end
     if duration == 0:
         _command(st, po, po.worker_of[k], i, P.NEXT_COMMAND)  # K-3: at this very instant
     else:
-        heap_push(po.transfers, po.g[P.N_TRANSFERS], now + duration, po.g[P.SEQUENCE] << 32 | i)
+        heap_push(po.transfers, po.g[P.N_TRANSFERS], end, po.g[P.SEQUENCE] << 32 | i)
         po.g[P.N_TRANSFERS] += 1
         po.g[P.SEQUENCE] += 1
     return True

@@ -19,6 +19,8 @@ from sim.timing.tables import ArrayTiming, mixed_pass
 NS_PER_S = 1_000_000_000
 LONGEST_MS = 9e9  # a hundred days
 CLOCK_END_NS = 1 << 62  # 146 years; far enough from the end of an int64 for a pass or a think time to be added
+CLOCK_END_S = CLOCK_END_NS / NS_PER_S
+PAST_CLOCK_NS = CLOCK_END_NS + 1  # when whatever ends later is said to end
 
 
 class Work(NamedTuple):

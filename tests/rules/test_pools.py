@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sim.errors import TimingError
 from sim.spec import EngineSpec, PoolsSpec, Transfer
 from tests.rules.world import MS, Ask, Story, fixed, prompt, story_of
 
@@ -93,6 +94,15 @@ def test_pd_7_duration_is_bytes_over_bandwidth(engine: str, mode: bool, fixed_by
 def test_pd_7_unknown_sizes_take_the_constant(engine: str) -> None:
     got = pools(engine, {"A": Ask(8, 1)}, transfer=Transfer(fallback_ns=5 * MS))
     assert got.instants("A") == (10, 10, 15, 15, 15)
+
+
+@pytest.mark.parametrize("bytes_per_second", [1e-4, 2.2e-3, 1e-310])
+def test_pd_7_transfers_that_do_not_fit_the_clock_are_an_error(engine: str, bytes_per_second: float) -> None:
+    """The first and last do not even fit an int64 of nanoseconds, the second only not the clock."""
+    with pytest.raises(TimingError, match="past the end of its clock, 146 years"):
+        pools(engine, {"A": Ask(100, 1)}, transfer=Transfer(1_000_000, bytes_per_second))
+    fits = pools(engine, {"A": Ask(1, 1)}, transfer=Transfer(1_000_000, 2.2e-3 / 10)).handoff("A")
+    assert 0 < fits["reserved_ns"] < fits["transferred_ns"] == fits["activated_ns"]
 
 
 def test_pd_8_missing_blocks_are_sent_whole(engine: str) -> None:
