@@ -191,12 +191,10 @@ def _start(prefill, decode, inp, st, po, for_prefill, for_decode, now):
         worker = st.dirty[place]
         place += 1
         st.w[worker, S.DIRTY] = 0
-        if st.w[worker, S.GROUP_END] >= 0:
-            continue
         decodes = worker >= po.prefill_workers
         cfg = decode if decodes else prefill
         prices = for_decode if decodes else for_prefill
-        while True:
+        while st.w[worker, S.GROUP_END] < 0:
             status, begun = _start_worker(cfg, inp, st, po, prices, worker, now)
             if status != S.FINISHED:
                 return status

@@ -10,6 +10,7 @@ import numpy as np
 
 from sim.inputs import Workload
 from sim.spec import EngineSpec, FixedTiming, PolynomialTiming, PoolsSpec, Transfer
+from tests.sim import arrays
 from tests.sim.worlds import QUARTER_MS, World
 
 
@@ -24,6 +25,17 @@ def pool_world(seed: int) -> World:
     stop = rng.choice([None, None, None, rng.randint(1, 400) * QUARTER_MS])
     spec = PoolsSpec(replace(prefill, stop_ns=stop), replace(decode, stop_ns=stop), _transfer(rng))
     return World(spec, _load(rng, block_tokens))
+
+
+def pool_variant(seed: int) -> World:
+    """A pool world whose senders stop early, at prices from arrays in every second one."""
+    rng, asked = random.Random(seed), pool_world(seed)
+    load, spec = replace(asked.load, send_limit=rng.randint(1, len(asked.load) + 1)), asked.spec
+    assert isinstance(spec, PoolsSpec)
+    if rng.random() < 0.5:
+        prefill, decode = (replace(side, timing=arrays.any_kind(rng)) for side in (spec.prefill, spec.decode))
+        spec = replace(spec, prefill=prefill, decode=decode)
+    return World(spec, load)
 
 
 def _side(rng: random.Random, profile: Any, block_tokens: int, caching: bool) -> EngineSpec:

@@ -14,7 +14,7 @@ from sim.inputs import Workload
 from sim.result import FAILED, REJECTED, UNFINISHED, MemorySink
 from sim.spec import EngineSpec, FixedTiming, PoolsSpec, Transfer
 from tests.sim.answers import Answer, ask, difference
-from tests.sim.pool_worlds import pool_world
+from tests.sim.pool_worlds import pool_variant, pool_world
 from tests.sim.reached import Lines, lines_that_say
 
 WORLDS, SWEEP = 1_000, 100
@@ -29,6 +29,13 @@ def test_both_engines_give_the_same_tables(first: int) -> None:
         asked = pool_world(seed)
         said = difference(ask(sim.reference.replay, asked), ask(sim.engine.replay, asked))
         assert not said, f"pool_world({seed}): {said}"
+
+
+def test_senders_that_stop_and_prices_from_arrays_give_the_same_tables() -> None:
+    for seed in range(200):
+        asked = pool_variant(seed)
+        said = difference(ask(sim.reference.replay, asked), ask(sim.engine.replay, asked))
+        assert not said, f"pool_variant({seed}): {said}"
 
 
 def _seen(answer: Answer) -> set[str]:

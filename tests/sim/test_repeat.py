@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -18,15 +19,31 @@ import sim.setup
 import sim.speculation.plain
 import sim.speculation.setup
 from sim.errors import ReplayError
+from sim.inputs import Workload
 from sim.result import TABLES, MemorySink
+from sim.spec import EngineSpec, FixedTiming, PoolsSpec, Transfer
 from sim.tail import close_open_spans
+from sim.timing.compiled import compile_timing
+from sim.timing.plain import Work
+from sim.timing.tables import mixed_pass
+from sim.timing.tabulated import pack
+from tests.sim import arrays, test_pools, test_timing, test_timing_arrays
 from tests.sim.answers import ask, difference
 from tests.sim.pool_play import play
+from tests.sim.pool_worlds import pool_variant, pool_world
 from tests.sim.reached import Lines, lines_that_say
 from tests.sim.worlds import RARE, World, world
 
 ROOT = Path(__file__).parents[2]
 PLAIN, CHECKED = range(300), range(20)
+# Guards against tables thinner than `tests.sim.arrays` makes: one point a curve, nothing at no past, sites off a ray.
+THIN = (
+    "return 0.0, -1, NO_SOURCE, 0.0",
+    "return f[values + first], first, True",
+    "return math.nan, -1, NO_SOURCE",
+    "continue",
+    "return False",
+)
 
 
 def test_twice_gives_the_same_rows_in_the_same_order() -> None:
@@ -95,10 +112,46 @@ def uncompiled() -> None:
     with Lines(files) as lines:
         print(*digests(PLAIN), sep="\n")
         play(range(100))
+        pools()
+        tabulated_prices()
         livelocks()
     # No state leads there, see OUT_OF_REACH in test_differential.py.
     out_of_reach = lines_that_say("not cfg.chunked and q[r, S.PROMPT] - before > budget:", str(ROOT / "sim/running.py"))
+    tabulated = str(ROOT / "sim/timing/tabulated.py")
+    out_of_reach |= {place for said in THIN for place in lines_that_say(said, tabulated)}
     print(lines.missed(out_of_reach))
+
+
+def pools() -> None:
+    for seed in (*range(250), *test_pools.RARE):
+        ask(sim.engine.replay, pool_world(seed))
+    for seed in range(60):
+        ask(sim.engine.replay, pool_variant(seed))
+    # Full logs by many admissions a pass; the end of the clock by 600 prefills of a hundred days, one after the other.
+    for n, seqs, prefill_ms in ((4_000, 64, 2.0), (600, 1, 8.9e9)):
+        load = Workload(np.zeros(n, np.int64), np.full(n, 9), np.full(n, 2))
+        side = EngineSpec(max_num_seqs=seqs, async_scheduling=False, timing=FixedTiming(prefill_ms, 1.0))
+        ask(sim.engine.replay, World(PoolsSpec(side, side, Transfer()), load))
+
+
+def tabulated_prices() -> None:
+    rng = random.Random(5)
+    for _ in range(100):
+        prices = compile_timing(EngineSpec(timing=test_timing.random_timing(rng)))
+        for _ in range(30):
+            test_timing_arrays.priced(prices, *test_timing_arrays.random_work(rng))
+    test_timing_arrays.test_kernels_answer_like_the_definition_bit_for_bit()
+    outside = [Work(1, 10**6, 0, 0, 0), Work(0, 0, 0, 10**6, 10**6), Work(10**4, 10**5, 9, 0, 0)]
+    outside += [Work(0, 0, 0, b, kv) for b in range(1, 5) for kv in (b, 200, 245, 10**6)]
+    outside += [Work(n, n * t, n * past, 0, 0) for n in range(1, 5) for t in (1, 5, 50) for past in (0, 1, 80, 10**4)]
+    for number in range(400):
+        timing = arrays.forward(rng) if number % 2 else arrays.any_kind(rng)
+        packed = pack(timing, mixed_pass(timing, rng.choice(["vllm", "parity"])))
+        for work in outside:
+            test_timing_arrays.answered(*packed, *work)
+    for seed in range(6):
+        with pytest.MonkeyPatch.context() as patch:
+            test_timing_arrays.test_evidence_is_counted_alike_in_compiled_code(seed, patch)
 
 
 def livelocks() -> None:
