@@ -5,23 +5,35 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from sim.config import RunConfig
 
-def compile_kernels(*, drafting: bool = False) -> None:
+
+def compile_for(configs: Iterable[RunConfig]) -> None:
+    """`compile_kernels`, of the kinds that these replays run on."""
+    kinds = {(config.speculation is not None, config.engine.mode == "disaggregated") for config in configs}
+    for drafting, pools in sorted(kinds):
+        compile_kernels(drafting=drafting and not pools, pools=pools)
+
+
+def compile_kernels(*, drafting: bool = False, pools: bool = False) -> None:
     """Make sure that compiled kernels are on disk, with a progress line while they are being made.
 
     Args:
         drafting: those of replays with speculative decoding.
+        pools: those of replays on separate pools, which do not draft.
     """
     from sim.jit import is_cached, prune
 
-    if is_cached(drafting=drafting):
+    if is_cached(drafting=drafting, pools=pools):
         return
-    from sim.engine import load_kernels
-
-    title = f"Compiling the engine{' for speculative decoding' if drafting else ''} (once per version, under a minute)"
+    what = " for separate pools" if pools else " for speculative decoding" if drafting else ""
+    title = f"Compiling the engine{what} (once per version, under a minute)"
     started = time.perf_counter()
     done = threading.Event()
     terminal = sys.stderr.isatty()
@@ -35,9 +47,20 @@ def compile_kernels(*, drafting: bool = False) -> None:
     if terminal:
         ticker.start()
     try:
-        load_kernels(drafting=drafting)
+        _load(drafting, pools)
     finally:
         done.set()
     prune()
     end = f"compiled in {time.perf_counter() - started:.0f} s"
     click.echo(f"\r{title} ... {end}" if terminal else f"Engine {end}", err=True)
+
+
+def _load(drafting: bool, pools: bool) -> None:
+    if pools:
+        from sim.pools.engine import load_kernels as load_pools
+
+        load_pools()
+        return
+    from sim.engine import load_kernels
+
+    load_kernels(drafting=drafting)

@@ -53,13 +53,16 @@ def cache_root() -> Path:
 numba.config.CACHE_DIR = str(cache_root() / source_key())
 
 
-def is_cached(*, drafting: bool = False) -> bool:
+def is_cached(*, drafting: bool = False, pools: bool = False) -> bool:
     """Whether kernels for these sources have been compiled before on this machine.
 
     Args:
         drafting: those of replays with speculative decoding.
+        pools: those of replays on separate pools.
     """
-    return any(Path(numba.config.CACHE_DIR).rglob("*deliver_drafting*.nbc" if drafting else "*.nbc"))
+    # They share some, so each kind is known by one that nothing else compiles.
+    own = "loop.run_pools-*.nbc" if pools else "*deliver_drafting*.nbc" if drafting else "loop.run-*.nbc"
+    return any(Path(numba.config.CACHE_DIR).rglob(own))
 
 
 def prune(keep: int = 3) -> None:

@@ -73,10 +73,10 @@ def run(
     """
     from assets.desk.matrix.run import run_matrix
     from assets.views import open_store
-    from pipelines.compiling import compile_kernels
+    from pipelines.compiling import compile_for
 
     loaded = _load(suite, scenarios)
-    compile_kernels()
+    compile_for(scenario.config for scenario in loaded.chosen(only))
     done = 0
 
     def say(row: dict[str, Any]) -> None:
@@ -107,12 +107,16 @@ def run(
 @suite_option
 def list_(suite: str | None, scenarios: Path) -> None:
     """List the suites, or the scenarios of SUITE with their places."""
-    from assets.desk.matrix.suite import AXES, suite_names
+    from assets.desk.matrix.suite import AXES, no_suites, suite_names
     from pipelines.tables import text_table
+    from sim.config import ConfigError
 
     if suite is None:
+        names = suite_names(scenarios)
+        if not names:
+            raise ConfigError(no_suites(scenarios))
         rows: list[list[Any]] = []
-        for name in suite_names(scenarios):
+        for name in names:
             loaded = _load(name, scenarios)
             rows.append([name, len(loaded.scenarios), loaded.keep, loaded.about])
         click.echo(text_table(("suite", "scenarios", "keep", "about"), rows))

@@ -49,14 +49,14 @@ def replay(
     assert config is not None
     from assets.replay_run import run_replay
     from assets.views import open_store
-    from pipelines.compiling import compile_kernels
+    from pipelines.compiling import compile_for
     from sim.config import load_run_config
 
     settings = load_run_config(config, overrides=overrides)
     folder = warehouse_root(root or (config.parent / settings.output if settings.output else None))
     for warning in settings.warnings:
         click.echo(f"warning: {warning}", err=True)
-    compile_kernels(drafting=settings.speculation is not None)
+    compile_for([settings])
     with progress_bar("reading", "B") as reading, progress_bar("replay", "request") as progress:
         report = run_replay(
             settings, open_store(folder), base=config.parent, name=config.stem, reading=reading, progress=progress

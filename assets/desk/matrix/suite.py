@@ -93,7 +93,9 @@ def find_suite(word: str, folder: Path = FOLDER) -> Path:
         return path
     found = folder / f"{word}.yaml"
     if not found.exists():
-        known = ", ".join(suite_names(folder)) or "none"
+        known = ", ".join(suite_names(folder))
+        if not known:
+            raise ConfigError(f"{no_suites(folder)}, or the path of the suite's file")
         raise ConfigError(f"no suite {word!r} in {folder}; there is: {known}. Or give the path of its file")
     return found
 
@@ -101,6 +103,12 @@ def find_suite(word: str, folder: Path = FOLDER) -> Path:
 def suite_names(folder: Path = FOLDER) -> list[str]:
     """Suites of a folder."""
     return sorted(p.stem for p in folder.glob("*.yaml"))
+
+
+def no_suites(folder: Path) -> str:
+    """What to do where nothing is found: the default folder is one of the clone."""
+    shown = folder if folder.is_absolute() else f"./{folder}"
+    return f"no suites in {shown}; stand in the clone, or give --scenarios DIR"
 
 
 def load_suite(path: Path) -> Suite:

@@ -1,0 +1,47 @@
+"""Compiling is announced, whichever kernels it is of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numba
+import pytest
+
+from pipelines import compiling
+from sim import jit
+
+
+@pytest.mark.parametrize(
+    ("file", "kinds"),
+    [
+        ("loop.run-183.py311.1.nbc", {"plain"}),
+        ("loop.run_pools-271.py311.1.nbc", {"pools"}),
+        ("deliver.deliver_drafting-9.py311.1.nbc", {"drafting"}),
+        ("pool.take-98.py311.1.nbc", set()),
+    ],
+)
+def test_kernels_of_one_kind_do_not_pass_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, kinds: set[str]
+) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    (tmp_path / "sim").mkdir()
+    (tmp_path / "sim" / file).touch()
+    found = {"plain": jit.is_cached(), "pools": jit.is_cached(pools=True), "drafting": jit.is_cached(drafting=True)}
+    assert {kind for kind, there in found.items() if there} == kinds
+
+
+def test_separate_pools_are_announced(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    loaded: list[tuple[bool, bool]] = []
+    monkeypatch.setattr(jit, "is_cached", lambda **_: False)
+    monkeypatch.setattr(jit, "prune", lambda: None)
+    monkeypatch.setattr(compiling, "_load", lambda drafting, pools: loaded.append((drafting, pools)))
+
+    def config(mode: str, speculation: object = None) -> Any:
+        return SimpleNamespace(speculation=speculation, engine=SimpleNamespace(mode=mode))
+
+    compiling.compile_for([config("disaggregated"), config("aggregated"), config("aggregated", "mtp")])
+    assert sorted(loaded) == [(False, False), (False, True), (True, False)]
+    said = capsys.readouterr().err
+    assert "Compiling the engine for separate pools" in said and "for speculative decoding" in said
