@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from assets.ingest.csv_text import Plain, cells
 from assets.ingest.fields import BadRow, name, prompt_tokens, tokens, tokens_in_text
 from assets.ingest.json_text import enough_ids, hash_ids, json_object
+from assets.ingest.lines import head
 from assets.ingest.parser import Format, Options, Parser, never
 from assets.ingest.rows import Row
 from assets.ingest.times import UNITS, span_in_text_ns, span_ns, wall_clock_ns
+from assets.ingest.trace import TraceError
 
 NEEDED = ("prompt_tokens", "output_tokens")
 OPTIONAL = ("arrival", "delay", "session_id", "request_id", "dp_rank", "hash_ids")
@@ -66,6 +70,36 @@ class Reader(Parser):
             "columns": {k: v for k, v in self.names.items() if k != v},
             "rows_with_surplus_hash_ids": self._surplus,
         }
+
+
+def insist_on_columns(path: Path, format: Format, columns: Mapping[str, str]) -> None:
+    """Every column that was named has to be in the header; rows of JSON may leave fields out.
+
+    Raises:
+        TraceError: one is not.
+    """
+    if not columns or format.name not in (CSV.name, PARQUET.name):
+        return
+    there = _parquet_names(path) if format is PARQUET else cells(next(iter(head(path)), b""))
+    if there is None:  # no header that can be read: the reader says what is wrong
+        return
+    for field, column in columns.items():
+        if column not in there:
+            close = get_close_matches(column, there, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise TraceError(
+                f"{path} has no column {column} (traffic.source.columns.{field}); it has {', '.join(there)}{hint}"
+            )
+
+
+def _parquet_names(path: Path) -> list[str] | None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return list(pq.read_schema(path).names)
+    except (pa.ArrowException, OSError):
+        return None
 
 
 class JsonReader(Reader):

@@ -61,6 +61,7 @@ def ingest(
     """
     path, out = Path(path), Path(out)
     chosen, why = choose(path, format, mapped=columns is not None)
+    generic.insist_on_columns(path, chosen, columns or {})
     options = Options(
         block_tokens=block_tokens or chosen.block_tokens,
         asserted_block=block_tokens,

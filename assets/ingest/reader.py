@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assets.ingest.fields import BadRow
+from assets.ingest.generic import insist_on_columns
 from assets.ingest.lines import Progress, open_lines, raw_text
 from assets.ingest.parser import Format, Options, Parser
 from assets.ingest.prepared import is_prepared, read_prepared
@@ -53,6 +54,7 @@ def read_trace(
         _insist_on_prepared(trace, format, block_tokens, strict)
         return trace
     chosen, why = choose(path, format, mapped=columns is not None)
+    insist_on_columns(path, chosen, columns or {})
     options = Options(
         block_tokens=block_tokens or chosen.block_tokens,
         asserted_block=block_tokens,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from assets.ingest import TraceError
+from assets.ingest.ingest import ingest
 from tests.assets.ingest.samples import S, ids, lines, read, reasons, refused
 
 NAMES = {"arrival": "t", "prompt_tokens": "in", "output_tokens": "out"}
@@ -52,5 +54,20 @@ def test_units(tmp_path: Path, unit: str) -> None:
     assert trace.arrival_ns.tolist() == [0, 3 * {"s": S, "ms": 10**6, "us": 1000, "ns": 1}[unit]]
 
 
-def test_a_header_that_lacks_the_columns_is_no_header(tmp_path: Path) -> None:
-    refused(tmp_path, "a,b\n1,2\n", "no usable row among 2 .*bad_line", columns=NAMES)
+def test_a_column_that_the_header_lacks_is_misspelt(tmp_path: Path) -> None:
+    text, misspelt = "start_time,in,out\n0,1,1\n", {**NAMES, "arrival": "start_tim"}
+    said = r"has no column start_tim \(traffic\.source\.columns\.arrival\); it has start_time, in, out"
+    refused(tmp_path, text, rf"{said}; did you mean start_time\?$", columns=misspelt)
+    refused(tmp_path, "a,b\n1,2\n", r"has no column t \(.*; it has a, b$", columns=NAMES)
+
+
+def test_a_column_that_a_parquet_file_lacks_is_misspelt(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"start_time": [0], "in": [1], "out": [1]}), tmp_path / "p")
+    misspelt = {**NAMES, "arrival": "start_tim"}
+    with pytest.raises(TraceError, match=r"it has start_time, in, out; did you mean start_time\?$"):
+        read(tmp_path, (tmp_path / "p").read_bytes(), columns=misspelt)
+    with pytest.raises(TraceError, match=r"did you mean start_time\?$"):
+        ingest(tmp_path / "p", tmp_path / "out", columns=misspelt)
