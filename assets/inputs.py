@@ -15,6 +15,7 @@ from assets import synthetic
 from assets.ingest import Quarantine, Trace, TraceError, read_trace
 from assets.pricing import Pricing, price_deployment
 from assets.quarantine_limits import Verdict, judge
+from perf_db.gpu.errors import PerfDataError
 from sim.config import RunConfig
 from sim.config import traffic as kinds
 from sim.inputs import Workload
@@ -66,8 +67,15 @@ def prepare(config: RunConfig, *, base: Path, progress: Progress | None = None, 
 
     Raises:
         TraceError: the trace cannot be used, or not with this configuration.
+        PerfDataError: its passes cannot be priced.
     """
-    pricing = price_deployment(config, base=base)
+    try:
+        pricing = price_deployment(config, base=base)
+    except PerfDataError as error:
+        if error.reason != "unknown_system":
+            raise
+        # The data call it a system; whoever reads this wrote it down under another name.
+        raise PerfDataError(error.reason, f"engine.hardware={config.engine.hardware!r}: {error}") from error
     spec = pricing.spec
     if isinstance(config.traffic.source, kinds.Trace):
         inputs = _from_trace(config, config.traffic.source, spec, base, progress)

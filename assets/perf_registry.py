@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.quality import PerfVersion, perf_versions
-from perf_db.gpu.source import PerfRoot, open_root
+from perf_db.gpu.source import OPTION, PerfRoot, open_root
 from perf_db.performance import performance_folder
 
 
@@ -35,7 +35,7 @@ def recall_root(store_root: Path, version: PerfVersion) -> PerfRoot:
             "unknown_version", f"performance data {version.key!r} are not registered: tracemill perf register"
         )
     folder = known[version.key]
-    root = open_root(None if folder is None else Path(folder))
+    root = open_root(None if folder is None else Path(folder), option=OPTION)
     if version not in perf_versions(root):
         raise PerfDataError(
             "unknown_version",

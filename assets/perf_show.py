@@ -14,7 +14,7 @@ from perf_db.gpu.deployment import resolve
 from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.memory import Capacity, capacity
 from perf_db.gpu.oplevel import EXTRAPOLATED, MEASURED, OpCost, OpLevel, Phase
-from perf_db.gpu.source import open_root
+from perf_db.gpu.source import OPTION, open_root
 
 PREFILL_TOKENS = (128, 512, 1024, 2048, 4096, 8192, 16384)
 PREFIXES = (0, 1024, 8192)
@@ -150,7 +150,7 @@ def show_deployment(
     Raises:
         PerfDataError: an unknown name, or nothing can be priced.
     """
-    root = open_root(perf_root)
+    root = open_root(perf_root, option=OPTION)
     deployment = resolve(root, model, system, backend, **named)
     level = OpLevel(deployment, root, clean=clean, factors=factors)
     try:

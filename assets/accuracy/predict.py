@@ -101,7 +101,7 @@ def predict_deployments(
         PerfDataError: there is no performance data.
     """
     from assets.accuracy.loops import Case, Pricers, case_of, loop_rows
-    from perf_db.gpu.source import open_root
+    from perf_db.gpu.source import OPTION, open_root
 
     say = progress or (lambda _: None)
     rows = [row for row in truth.rows if row["grain"] == DEPLOYMENT and (keep is None or keep(row))]
@@ -115,7 +115,7 @@ def predict_deployments(
             cases.append(Case(row_id, None, None, 0, reason=MIXED_FAMILIES[row["model_family"]]))
         else:
             cases.append(case_of(row))
-    pricers = Pricers(open_root(perf_root), clean=clean, cache=cache)
+    pricers = Pricers(open_root(perf_root, option=OPTION), clean=clean, cache=cache)
     priced = pricers.price(cases, lambda done, of: say(f"priced {done:,} of {of:,} loops"))
     told: dict[str, tuple[float, float]] = {}
     notes: dict[str, Any] = {}

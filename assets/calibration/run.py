@@ -126,13 +126,13 @@ def calibrate_deployments(
     from assets.accuracy.predict import FEWEST_GROUPS, MIXED_FAMILIES
     from assets.calibration.host_model import HOST_CONSTANTS, fit, predict, resampled
     from assets.calibration.validation import held_out, mape, nested, select
-    from perf_db.gpu.source import open_root
+    from perf_db.gpu.source import OPTION, open_root
 
     say = progress or (lambda _: None)
     rows = [r for r in truth.rows if r["grain"] == DEPLOYMENT and not r["repeat_of"] and (keep is None or keep(r))]
     figures = figures_of(r for r in rows if r["model_family"] not in MIXED_FAMILIES)
     cases: list[Case] = [case_of(next(iter(known.values()))) for known in figures.values()]
-    priced = Pricers(open_root(perf_root), clean=clean, cache=cache).price(
+    priced = Pricers(open_root(perf_root, option=OPTION), clean=clean, cache=cache).price(
         cases, lambda a, b: say(f"priced {a} of {b}")
     )
     constants: dict[str, float] = {}

@@ -18,7 +18,7 @@ from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.operator_tables import OperatorTable
 from perf_db.gpu.quality import PerfVersion, examine_file, files_of_version, perf_versions
 from perf_db.gpu.read_table import read_operator_table
-from perf_db.gpu.source import PerfRoot, open_root
+from perf_db.gpu.source import OPTION, PerfRoot, open_root
 
 if TYPE_CHECKING:
     import polars as pl
@@ -65,7 +65,7 @@ def side_of(text: str, root: Path | None) -> Side:
         PerfDataError: it names none of them.
     """
     if text == "extra":
-        return Side(text, open_root(None))
+        return Side(text, open_root(None, option=OPTION))
     path = Path(text)
     if path.is_dir():
         return Side(text, open_root(path))
@@ -73,7 +73,7 @@ def side_of(text: str, root: Path | None) -> Side:
         return Side(text, PerfRoot(path.parent.resolve(), "folder", None), file=path.resolve())
     parts = text.replace("/", "|").split("|")
     if len(parts) == 3:
-        held, asked = open_root(root), PerfVersion(*parts)
+        held, asked = open_root(root, option=OPTION), PerfVersion(*parts)
         if asked in perf_versions(held):
             return Side(text, held, version=asked)
     raise PerfDataError(

@@ -23,6 +23,8 @@ from perf_db.gpu.errors import PerfDataError
 PACKAGE = "aiconfigurator_core"
 DISTRIBUTION = "aiconfigurator-core"
 INSTALL = "pip install 'tracemill[perfdata]'"
+FIELD = "engine.workers.<role>.timing.perf_root"  # how a run names a folder of its own
+OPTION = "--perf-root"  # how commands do
 
 
 @functools.lru_cache(maxsize=8192)
@@ -84,8 +86,11 @@ class PerfRoot:
         }
 
 
-def open_root(folder: Path | None = None) -> PerfRoot:
+def open_root(folder: Path | None = None, *, option: str = FIELD) -> PerfRoot:
     """The user's folder, or the extra's when none is named.
+
+    Args:
+        option: what the user could have named a folder with, for the message: a field of configurations, or `OPTION`.
 
     Raises:
         PerfDataError: `no_source`: no folder was given and the extra is absent, or the folder has another layout.
@@ -97,7 +102,7 @@ def open_root(folder: Path | None = None) -> PerfRoot:
         raise PerfDataError(
             "no_source",
             f"no performance data: install the optional tables with `{INSTALL}`, or name a folder that holds "
-            "systems/ and model_configs/ with --perf-root",
+            f"systems/ and model_configs/ with {option}",
         )
     try:
         installed = version(DISTRIBUTION)

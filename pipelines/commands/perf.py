@@ -33,13 +33,13 @@ def perf() -> None:
 def check(folder: Path, failed: bool, perf_root: Path | None) -> None:
     """Compare recorded figures of another estimator in FOLDER with ours; exit code 1 when one differs."""
     from assets.golden.perf_check import Outcome, check_dir
-    from perf_db.gpu.source import open_root
+    from perf_db.gpu.source import OPTION, open_root
 
     def echo(outcome: Outcome) -> None:
         if not failed or outcome.status == "failed":
             click.echo(outcome.line)
 
-    report = check_dir(folder, open_root(perf_root), echo=echo)
+    report = check_dir(folder, open_root(perf_root, option=OPTION), echo=echo)
     for kind, worst in report.worst.items():
         click.echo(f"{kind:<12} off by {worst:.1e} at most")
     click.echo(f"{report.figures:,} figures compared")

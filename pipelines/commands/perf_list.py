@@ -41,7 +41,7 @@ def list_(
     """What can be priced: systems, backends and precisions with data; with --model its deployments, each one tried."""
     from perf_db.gpu.catalog import DEGREES, deployments, holdings, priceable_models, whole_passes
     from perf_db.gpu.embedded import embedded_deployments
-    from perf_db.gpu.source import open_root
+    from perf_db.gpu.source import OPTION, open_root
 
     if perf_root is None and not _extra_is_there():
         wishes = {"system": system, "backend": backend, "gemm": precision}
@@ -49,7 +49,7 @@ def list_(
         found = [each for each in found if model is None or model.casefold() in each["model"].casefold()]
         _embedded([each for each in found if not degrees or each["tp"] in degrees], as_json)
         return
-    root = open_root(perf_root)
+    root = open_root(perf_root, option=OPTION)
     if model is None:
         held = (h for h in holdings(root, system=system, backend=backend) if h.current or all_versions)
         fits = (h for h in held if precision is None or precision in (*h.gemm, *h.moe))

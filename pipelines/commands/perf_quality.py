@@ -41,10 +41,10 @@ def quality(
     """Read every file, count it and judge it. Exit code 1 when a file is not what its name says."""
     from assets.perf_quality import examine_versions, write_tables
     from perf_db.gpu.quality import chosen_versions
-    from perf_db.gpu.source import open_root
+    from perf_db.gpu.source import OPTION, open_root
     from pipelines.progress import progress_bar
 
-    root = open_root(perf_root)
+    root = open_root(perf_root, option=OPTION)
     chosen = chosen_versions(root, system=system, backend=backend, version=version, tables=tables)
     with progress_bar("reading", " versions") as progress:
         found = examine_versions(root, chosen, tables=tables or None, repairs=repairs, progress=progress)

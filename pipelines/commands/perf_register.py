@@ -21,11 +21,11 @@ def register(
 ) -> None:
     """Add versions of performance data to the partitions that `tracemill ui` offers."""
     from perf_db.gpu.quality import chosen_versions
-    from perf_db.gpu.source import open_root
+    from perf_db.gpu.source import OPTION, open_root
     from pipelines.instance import open_instance
     from pipelines.perf_partitions import register_versions
 
-    held = open_root(perf_root)
+    held = open_root(perf_root, option=OPTION)
     chosen = chosen_versions(held, system=system, backend=backend, version=version)
     folder = warehouse_root(root)
     with open_instance(folder) as instance:

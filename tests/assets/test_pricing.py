@@ -261,7 +261,8 @@ def test_metrics_of_an_engine_are_a_table_of_its_pure_passes(tmp_path: Path) -> 
 
 
 def test_op_level_without_the_extra_is_refused_with_the_line_to_type(tmp_path: Path, no_extra: None) -> None:
-    with pytest.raises(PerfDataError, match=r"pip install 'tracemill\[perfdata\]'"):
+    folder = r"pip install 'tracemill\[perfdata\]'.*model_configs/ with engine\.workers\.<role>\.timing\.perf_root"
+    with pytest.raises(PerfDataError, match=folder):
         replayed(tmp_path, values({}, estimation_mode="op_level"))
 
 
@@ -273,6 +274,14 @@ def test_auto_without_the_extra_takes_the_embedded_table_and_says_so(tmp_path: P
         replayed(tmp_path, values({"factors": {"gemm": 2.0}}))
     with pytest.raises(PerfDataError, match="is not among the embedded tables"):
         replayed(tmp_path, values({}, hardware="h100_sxm"))
+    with pytest.raises(PerfDataError, match=r"on h200 \(did you mean h200_sxm\?\)"):
+        replayed(tmp_path, values({}, hardware="h200"))
+
+
+@needs_data
+def test_an_unknown_system_is_named_by_its_field(tmp_path: Path) -> None:
+    with pytest.raises(PerfDataError, match=r"^engine\.hardware='h200': unknown system 'h200'; nearest: .*h200_sxm"):
+        replayed(tmp_path, values({}, hardware="h200"))
 
 
 @pytest.mark.parametrize(

@@ -40,13 +40,18 @@ def embedded_timing(
     known = _provenance()
     fits = [name for name, own in known["tables"].items() if all(own[key] == value for key, value in asked.items())]
     if len(fits) != 1:
-        from perf_db.gpu.source import INSTALL
+        from perf_db.gpu.source import FIELD, INSTALL
 
+        systems = sorted({d["system"] for d in embedded_deployments()})
+        written = (system or "").lower().replace("-", "_")
+        meant = [each for each in systems if written and each != system and each.startswith(written)]
+        hint = f" (did you mean {meant[0]}?)" if len(meant) == 1 else ""
         each = ", ".join(f"{d['model']} on {d['system']} TP {d['tp']}" for d in embedded_deployments())
         raise PerfDataError(
             "missing_shape",
-            f"{model} on {system}, {backend}, TP {tp}, DP {dp} is not among the embedded tables, and the optional ones "
-            f"are not installed: {INSTALL}, or name your own folder as timing.perf_root. Embedded ({backend}): {each}",
+            f"{model} on {system}{hint}, {backend}, TP {tp}, DP {dp} is not among the embedded tables, and the "
+            f"optional ones are not installed: {INSTALL}, or name your own folder as {FIELD}. "
+            f"Embedded ({backend}): {each}",
         )
     (name,) = fits
     table = read_forward_table(FOLDER / f"{name}.parquet")
