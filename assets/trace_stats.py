@@ -54,8 +54,8 @@ def conditions(trace: Trace) -> list[str]:
     empty = int((trace.output_tokens == 0).sum())
     if empty:
         found.append(
-            f"{empty:,} row(s) ask for no output, which vLLM refuses: set traffic.zero_output to prefill_only or "
-            "quarantine"
+            f"{empty:,} row(s) ask for no output, which vLLM refuses: with profile vllm, replay will refuse this whole "
+            "trace until traffic.zero_output is prefill_only or quarantine"
         )
     if trace.pinned_rank is not None:
         ranks = int(trace.pinned_rank.max()) + 1

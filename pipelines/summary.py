@@ -162,8 +162,9 @@ def _facts(run: Mapping[str, Any], found: Figures) -> list[str]:
     if run["n_rejected"]:
         why = "SELECT reason, count(*) FROM requests WHERE status = 'rejected' GROUP BY reason"
         lines.append(f"rejected      {run['n_rejected']:,}; why: {why}")
-    share = number(value("kv_usage", "peak"), ".1%")
-    lines.append(f"KV peak       {run['peak_active_blocks']:,} blocks on one rank ({share} of its pool)")
+    share = value("kv_usage", "peak")
+    of_pool = "" if share is None else f" ({share:.1%} of its pool)"  # separate pools have two sizes
+    lines.append(f"KV peak       {run['peak_active_blocks']:,} blocks on one rank{of_pool}")
     clean, set_aside = run["n_requests"], run["n_quarantined"]
     lines.append(f"trace rows    {clean + set_aside:,} read = {clean:,} clean + {set_aside:,} quarantined")
     return lines

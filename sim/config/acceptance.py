@@ -53,7 +53,9 @@ def read_measured(base: Path | None, name: str) -> dict[str, Any]:
     path = (base or Path()) / name
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
+    except OSError as problem:
+        raise ValueError(f"{name}: cannot be read: {problem.strerror}") from None
+    except UnicodeDecodeError as problem:
         raise ValueError(f"{name}: cannot be read: {problem}") from None
     if text.lstrip().startswith("{"):
         try:

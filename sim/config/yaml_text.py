@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from sim.config.base import ConfigError
 
 # Nested too deep, or a number of thousands of digits: as little a configuration as broken syntax is.
 _UNREADABLE = (yaml.YAMLError, RecursionError, ValueError)
+_TRACE_ENDING = re.compile(r"\.(jsonl|csv|parquet)(\.gz|\.zst)?$|\.json\.(gz|zst)$")
+_A_TRACE = "this looks like a trace; name it in a run configuration (traffic.source.path), or use `tracemill validate`"
 
 
 class _Loader(yaml.SafeLoader):
@@ -63,8 +66,14 @@ def parse_file(path: Path, source: str) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"{source}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"{source}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        if _is_trace(path, ""):
+            raise ConfigError(f"{source}: {_A_TRACE}") from None
         raise ConfigError(f"{source}: cannot be read: {error}") from None
+    if _is_trace(path, text):
+        raise ConfigError(f"{source}: {_A_TRACE}")
     try:
         values = yaml.load(text, _Loader)
     except _UNREADABLE as error:
@@ -72,6 +81,19 @@ def parse_file(path: Path, source: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"{source}: expected sections such as traffic: and engine:")
     return values
+
+
+def _is_trace(path: Path, text: str) -> bool:
+    """By its ending, or because several lines begin with one that is a JSON object of its own."""
+    if _TRACE_ENDING.search(path.name.lower()):
+        return True
+    first, _, rest = text.lstrip().partition("\n")
+    if not first.startswith("{") or not rest.strip():
+        return False
+    try:
+        return isinstance(json.loads(first), dict)
+    except _UNREADABLE:
+        return False
 
 
 def parse_scalar(text: str) -> Any:

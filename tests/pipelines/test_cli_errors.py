@@ -198,3 +198,19 @@ def test_one_line_that_is_no_csv_is_set_aside(cli: Cli, tmp_path: Path, line: st
     seen = cli("validate", trace)
     assert seen.exit_code == 0, seen.output
     assert "bad_line" in seen.output
+
+
+@pytest.mark.parametrize("name", ["tiny.jsonl", "tiny.json"])
+def test_a_trace_where_a_configuration_is_asked_for(cli: Cli, tiny: Path, name: str) -> None:
+    (tiny.parent / name).write_text((tiny.parent / "tiny.jsonl").read_text())
+    result = cli("replay", tiny.parent / name)
+    assert result.exit_code == 2
+    assert "this looks like a trace; name it in a run configuration (traffic.source.path)" in result.stderr
+
+
+def test_suites_outside_the_clone(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in (["list"], ["run", "default"], ["status", "default"]):
+        result = cli("matrix", *words)
+        assert result.exit_code == 2, words
+        assert "no suites in ./examples/scenarios; stand in the clone, or give --scenarios DIR" in result.stderr

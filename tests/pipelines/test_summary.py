@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
-from pipelines.summary import QUERIES, _latencies
+from pipelines.summary import QUERIES, _facts, _latencies
 from tests.pipelines.conftest import Cli
 
 
@@ -45,3 +47,12 @@ def test_a_table_for_people_ends_and_says_so(cli: Cli, tiny: Path) -> None:
     assert len(shown.stdout.splitlines()) < 1_010
     assert "only the first 1,000 rows are shown" in shown.stderr
     assert len(cli("sql", "FROM range(1500)", "--format", "csv").stdout.splitlines()) == 1_501
+
+
+def test_two_pools_have_no_share_of_one(cli: Cli, tiny: Path) -> None:
+    alone = cli("replay", tiny).stdout
+    assert re.search(r"^KV peak       \d+ blocks on one rank \([\d.]+% of its pool\)$", alone, re.M)
+    run = {"peak_active_blocks": 212, "n_requests": 3, "n_quarantined": 0, "n_preemptions": 0, "n_rejected": 0}
+    workers = {role: {"timing": {"type": "polynomial"}} for role in ("prefill", "decode")}
+    run |= {"config_json": json.dumps({"engine": {"workers": workers}}), "provenance_json": "{}"}
+    assert "KV peak       212 blocks on one rank" in _facts(run, {})

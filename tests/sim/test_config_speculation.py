@@ -177,7 +177,7 @@ def test_acceptance_that_was_measured(tmp_path: Path) -> None:
         ("{drafts: 10}", "give per_position, or drafts with accepted_per_position, or path"),
         ("{}", "give per_position, or drafts with accepted_per_position, or path"),
         ("{per_position: [1, 1], drafts: 10, accepted_per_position: [1, 1]}", "give per_position, or drafts with"),
-        ("{path: nowhere.json}", "nowhere.json: cannot be read"),
+        ("{path: nowhere.json}", "nowhere.json: cannot be read: No such file or directory"),
         ("{path: empty.txt}", "empty.txt: neither JSON nor a metrics page with vllm:spec_decode_num_drafts"),
         ("{path: broken.json}", "broken.json: not JSON"),
         ("{path: other.json}", "other.json: rates: unknown field; use per_position"),
