@@ -35,6 +35,12 @@ class Verdict:
         return self.n_broken == 0
 
 
+# Of a row with a worker: does it belong to the decode pool? False where there are no separate pools; their workers are
+# numbered through, the prefill pool's first.
+IN_DECODE_POOL = """coalesce(worker >= (
+    SELECT (config_json ->> '$.engine.workers.prefill.parallelism.replicas')::BIGINT FROM runs WHERE run_id = $run
+), false)"""
+
 LAWS = (
     Law(
         "requests_end_once",
@@ -133,13 +139,17 @@ LAWS = (
     Law(
         "kv_blocks_are_conserved",
         "passes",
-        "blocks in use + cached + free = the pool, in every pass",
-        """
-        WITH pool AS (SELECT max(active_blocks + cached_blocks + free_blocks) AS blocks FROM passes WHERE run_id = $run)
+        "blocks in use + cached + free = the pool, in every pass; prefill and decode workers have pools of their own",
+        f"""
+        WITH held AS (
+            SELECT worker, dp_rank, pass_no, active_blocks, cached_blocks, free_blocks, {IN_DECODE_POOL} AS decodes
+            FROM passes WHERE run_id = $run),
+        pools AS (
+            SELECT decodes, max(active_blocks + cached_blocks + free_blocks) AS blocks FROM held GROUP BY decodes)
         SELECT worker, dp_rank, pass_no, active_blocks, cached_blocks, free_blocks, blocks
-        FROM passes, pool
-        WHERE run_id = $run AND (active_blocks + cached_blocks + free_blocks != blocks
-              OR least(active_blocks, cached_blocks, free_blocks) < 0)
+        FROM held JOIN pools USING (decodes)
+        WHERE active_blocks + cached_blocks + free_blocks != blocks
+              OR least(active_blocks, cached_blocks, free_blocks) < 0
         """,
     ),
     Law(

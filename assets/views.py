@@ -21,6 +21,8 @@ What the tables say, worked out. Each is one file in `assets/sql`, and this page
 `python -m assets.views`. Besides the columns explained here they carry those that name a row (`run_id`, `replay_id`,
 `request_id`, `worker`, `dp_rank`), which mean what they mean in the [tables](tables.md). Filter on `run_id`.
 
+Views count every request, those of `traffic.warmup` too, which the `metrics` table leaves out.
+
 `pct(x, p)` is the percentile that the `metrics` table uses: the value at rank (n - 1) * p / 100 of the sorted values,
 halves up.
 

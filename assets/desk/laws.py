@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from assets.checks import IN_DECODE_POOL
 from assets.desk.checks import Check
 
 _PASS = "'worker=' || p.worker || ', dp_rank=' || p.dp_rank || ', pass_no=' || p.pass_no"
@@ -38,11 +39,11 @@ LAWS = (
         "prefill_tokens_are_conserved",
         "error",
         "passes",
-        "prompt tokens of a pass = prompt tokens of its chunks",
+        "prompt tokens of a pass = prompt tokens of its chunks; none in a decode pool, whose price has no prompts",
         f"""
         WITH work AS (
             SELECT worker, dp_rank, pass_no, sum(prompt_tokens) AS tokens, count(*) FILTER (prompt_tokens > 0) AS n
-            FROM chunks WHERE run_id = $run GROUP BY ALL)
+            FROM chunks WHERE run_id = $run AND NOT {IN_DECODE_POOL} GROUP BY ALL)
         SELECT {_PASS} AS row_key, p.prefill_tokens - coalesce(w.tokens, 0) AS figure
         FROM (FROM passes WHERE run_id = $run) p LEFT JOIN work w USING (worker, dp_rank, pass_no)
         WHERE p.prefill_tokens != coalesce(w.tokens, 0) OR p.n_prefill != coalesce(w.n, 0)
@@ -138,15 +139,18 @@ LAWS = (
         "blocks_have_owners",
         "error",
         "passes",
-        "where everybody running decodes, no more KV blocks are in use than their contexts fill: none leaks",
+        "where everybody running decodes, no more KV blocks are in use than their contexts and drafts fill: none leaks",
         f"""
+        -- Room for a round of drafts is reserved with the newest token, also where a pass computes one token for all.
         WITH about AS (
-            SELECT (config_json ->> '$.engine.workers.aggregated.kv_cache.block_size')::BIGINT AS block
-            FROM runs WHERE run_id = $run)
-        SELECT {_PASS} AS row_key, p.active_blocks - (p.decode_kv_tokens // a.block + p.n_decode) AS figure
-        FROM (FROM passes WHERE run_id = $run) p, about a
-        WHERE p.n_prefill = 0 AND p.n_decode = p.n_running AND p.scheduled_tokens = p.n_decode
-              AND p.active_blocks > p.decode_kv_tokens // a.block + p.n_decode
+            SELECT (config_json ->> '$.engine.workers.aggregated.kv_cache.block_size')::BIGINT AS block,
+                   coalesce((config_json ->> '$.engine.speculation.drafts')::BIGINT, 0) AS drafts
+            FROM runs WHERE run_id = $run),
+        held AS (
+            SELECT p.*, (p.decode_kv_tokens + p.n_decode * a.drafts) // a.block + p.n_decode AS filled
+            FROM (FROM passes WHERE run_id = $run) p, about a
+            WHERE p.n_prefill = 0 AND p.n_decode = p.n_running AND p.scheduled_tokens = p.n_decode)
+        SELECT {_PASS} AS row_key, p.active_blocks - p.filled AS figure FROM held p WHERE p.active_blocks > p.filled
         """,
         "{figure:,.0f} blocks are in use that no running request can fill",
     ),
@@ -222,22 +226,24 @@ LAWS = (
         "same_work_costs_the_same",
         "error",
         "passes",
-        "two passes with the same work have the same price",
-        """
+        "two passes with the same work have the same price, in the same pool",
+        f"""
         -- Where prefill and decode of a pass are one forward, the price of either depends on both.
         WITH p AS (
-            SELECT p.*, if(r.joint, [n_prefill, prefill_tokens, prefill_kv_tokens], NULL) AS prefill,
+            SELECT p.*, {IN_DECODE_POOL} AS decodes,
+                   if(r.joint, [n_prefill, prefill_tokens, prefill_kv_tokens], NULL) AS prefill,
                    if(r.joint, [n_decode, decode_kv_tokens], NULL) AS decode
             FROM (FROM passes WHERE run_id = $run) p,
                  (SELECT mixed_pass != 'two_prices' AS joint FROM runs WHERE run_id = $run) r)
         SELECT 'prefill of ' || prefill_tokens || ' tokens, ' || prefill_kv_tokens || ' before' AS row_key,
                max(prefill_ns) - min(prefill_ns) AS figure
-        FROM p GROUP BY n_prefill, prefill_tokens, prefill_kv_tokens, n_decode > 0, decode
+        FROM p GROUP BY decodes, n_prefill, prefill_tokens, prefill_kv_tokens, n_decode > 0, decode
         HAVING min(prefill_ns) != max(prefill_ns)
         UNION ALL
         SELECT 'decode of ' || n_decode || ' requests, ' || decode_kv_tokens || ' tokens',
                max(decode_ns) - min(decode_ns)
-        FROM p GROUP BY n_decode, decode_kv_tokens, n_prefill > 0, prefill HAVING min(decode_ns) != max(decode_ns)
+        FROM p GROUP BY decodes, n_decode, decode_kv_tokens, n_prefill > 0, prefill
+        HAVING min(decode_ns) != max(decode_ns)
         """,
         "prices of the same work are {figure:,.0f} ns apart",
     ),

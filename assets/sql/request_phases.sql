@@ -2,7 +2,7 @@
 -- or overlap. ttft_ns = queue_ns + prefill_ns + preempted_first_ns, and e2e_ns = queue_ns + prefill_ns + decode_ns +
 -- preempted_ns.
 -- queue_ns [ns] arrival to the start of the pass that first admitted it
--- prefill_ns [ns] from there to its first token, without preempted_first_ns
+-- prefill_ns [ns] from there to its first token, without preempted_first_ns; with separate pools, handing over included
 -- decode_ns [ns] first to last token, without the rest of preempted_ns
 -- preempted_first_ns [ns] before its first token: from losing its KV blocks until it had as much context again
 -- preempted_ns [ns] the same up to its last token
@@ -26,20 +26,25 @@ WITH losses AS (
     LEFT JOIN passes p
         ON p.run_id = v.run_id AND p.worker = v.worker AND p.dp_rank = v.dp_rank AND p.pass_no = v.pass_no - 1
     WINDOW w AS (
-        PARTITION BY v.run_id, v.request_id ORDER BY v.pass_no, v.chosen_ns
+        PARTITION BY v.run_id, v.request_id, v.worker, v.dp_rank ORDER BY v.pass_no, v.chosen_ns
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     )
 ),
--- Every chunk belongs to the loss before it; the first that reaches the old context ends it.
+-- Every chunk belongs to the loss before it on its rank (with separate pools a request is computed on two); the first
+-- that reaches the old context ends it.
 returns AS (
     SELECT
         c.run_id,
         c.request_id,
+        c.worker,
+        c.dp_rank,
         l.pass_no                                               AS lost_pass,
         min(c.pass_no)                                          AS pass_no,
         min_by(c.computed_before >= l.context, c.pass_no)       AS by_reuse
     FROM chunks c
-    ASOF JOIN losses l ON l.run_id = c.run_id AND l.request_id = c.request_id AND l.pass_no <= c.pass_no
+    ASOF JOIN losses l
+        ON l.run_id = c.run_id AND l.request_id = c.request_id AND l.worker = c.worker AND l.dp_rank = c.dp_rank
+        AND l.pass_no <= c.pass_no
     WHERE c.computed_before + c.n_tokens >= l.context
     GROUP BY ALL
 ),
@@ -51,7 +56,9 @@ absences AS (
         -- A prefix found in the cache is there at once, a computed one at the end of its pass.
         least(CASE WHEN b.by_reuse THEN p.start_ns ELSE p.end_ns END, l.next_ns) AS to_ns
     FROM losses l
-    LEFT JOIN returns b ON b.run_id = l.run_id AND b.request_id = l.request_id AND b.lost_pass = l.pass_no
+    LEFT JOIN returns b
+        ON b.run_id = l.run_id AND b.request_id = l.request_id AND b.worker = l.worker AND b.dp_rank = l.dp_rank
+        AND b.lost_pass = l.pass_no
     LEFT JOIN passes p
         ON p.run_id = l.run_id AND p.worker = l.worker AND p.dp_rank = l.dp_rank AND p.pass_no = b.pass_no
 ),

@@ -16,8 +16,13 @@ PASSES = Table(
         Column("prefill_ns", Dtype.INT64, "ns", "price of the prefill part"),
         Column("decode_ns", Dtype.INT64, "ns", "price of the decode part"),
         Column("end_ns", Dtype.INT64, "ns", "when its tokens are visible: the end of the slowest rank of the group"),
-        Column("n_prefill", Dtype.INT32, "requests", "requests computing prompt tokens"),
-        Column("prefill_tokens", Dtype.INT32, "tokens", "prompt tokens computed"),
+        Column(
+            "n_prefill",
+            Dtype.INT32,
+            "requests",
+            "requests computing prompt tokens; 0 in a decode pool, which computes some again at no price",
+        ),
+        Column("prefill_tokens", Dtype.INT32, "tokens", "prompt tokens these computed"),
         Column("prefill_kv_tokens", Dtype.INT64, "tokens", "context those requests already had, summed"),
         Column("n_decode", Dtype.INT32, "requests", "decoding requests"),
         Column(
