@@ -11,10 +11,11 @@
 -- change [ratio] value over before, less one
 CREATE OR REPLACE VIEW scenario_trends AS
 SELECT
+    m.run_id,
+    m.replay_id,
     s.suite,
     s.scenario,
     s.matrix_id,
-    s.run_id,
     s.status,
     m.metric,
     m.stat,
