@@ -10,8 +10,12 @@ CLOCK_MESSAGE = (
 )
 
 
-def blocked_message(spec: EngineSpec, index: int, prompt: int, known: int, now: int) -> str:
-    """Why the request at the head can never run. `known`: its prompt and the tokens made so far."""
+def blocked_message(spec: EngineSpec, index: int, prompt: int, known: int, now: int, *, pool: str = "") -> str:
+    """Why the request at the head can never run. `known`: its prompt and the tokens made so far.
+
+    Args:
+        pool: which of two pools it is in, and whose settings these are.
+    """
     bs = spec.block_tokens
     need = -(-known // bs)
     if need > spec.blocks:
@@ -24,8 +28,8 @@ def blocked_message(spec: EngineSpec, index: int, prompt: int, known: int, now: 
     else:
         why = f"the KV pool of {spec.blocks} blocks has no room that will ever fall free"
         remedy = "raise kv_cache.capacity.blocks or lower scheduler.max_sequences"
-    who = f"request {index} (prompt {prompt} tokens)"
-    return f"nothing can run any more at {now / 1e6} ms: {who} is blocked because {why}; {remedy}"
+    who, place = f"request {index} (prompt {prompt} tokens)", f" in the {pool} pool" if pool else ""
+    return f"nothing can run any more at {now / 1e6} ms: {who} is blocked{place} because {why}; {remedy}{place}"
 
 
 def livelock_message(spec: EngineSpec, index: int, worker: int, dp_rank: int, choices: int, now: int) -> str:

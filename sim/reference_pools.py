@@ -422,11 +422,12 @@ def replay(spec: PoolsSpec, workload: Workload, sink: Sink) -> Outcome:
         upcoming = pools.next_time(now)
         if upcoming is None:
             ranks = [rank for worker in (*pools.prefill, *pools.decode) for rank in worker.ranks]
-            blocked = [(k.spec, r) for k in ranks for r in (*k.waiting, *k.running, *k.inbox)]
-            blocked += [(spec.decode, h.request) for k in ranks if isinstance(k, DecodeRank) for h in k.wanted]
+            blocked = [(k, r) for k in ranks for r in (*k.waiting, *k.running, *k.inbox)]
+            blocked += [(k, h.request) for k in ranks if isinstance(k, DecodeRank) for h in k.wanted]
             if blocked:
-                side, request = blocked[0]
-                raise Deadlock(blocked_message(side, request.index, request.prompt, request.known, now))
+                rank, r = blocked[0]
+                pool = "decode" if isinstance(rank, DecodeRank) else "prefill"
+                raise Deadlock(blocked_message(rank.spec, r.index, r.prompt, r.known, now, pool=pool))
             break
         if spec.decode.stop_ns is not None and upcoming > spec.decode.stop_ns:
             break  # 1.5: the cap is soft

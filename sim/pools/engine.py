@@ -116,4 +116,5 @@ def _error(status: int, spec: PoolsSpec, state: State, pools: Pools) -> ReplayEr
     heads += [(k, int(pools.k[k, P.WANTED_HEAD])) for k in range(pools.ranks)]
     k, r = next((k, head) for k, head in heads if head >= 0)
     prompt = int(state.q[r, S.PROMPT])
-    return Deadlock(blocked_message(side(k), r % pools.n, prompt, prompt + int(state.q[r, S.RECEIVED]), now))
+    known, pool = prompt + int(state.q[r, S.RECEIVED]), "prefill" if k < pools.prefill_ranks else "decode"
+    return Deadlock(blocked_message(side(k), r % pools.n, prompt, known, now, pool=pool))

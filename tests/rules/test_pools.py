@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sim.errors import TimingError
+from sim.errors import Deadlock, TimingError
 from sim.spec import EngineSpec, PoolsSpec, Transfer
 from tests.rules.world import MS, Ask, Story, fixed, prompt, story_of
 
@@ -191,6 +191,16 @@ def test_pd_11_one_reservation_is_tried_when_a_pass_ends(engine: str) -> None:
     got = pools(engine, asks, transfer=Transfer(125_000, 1 * GB))  # 0.5 ms
     assert got.tokens("A")[0] == 11.5
     assert got.instants("B")[:3] == (20, 20.5, 21.5) and got.instants("C")[:3] == (20, 21.5, 22.5)
+
+
+def test_1_4_a_deadlock_names_the_pool(engine: str) -> None:
+    small = {"chunked_prefill": False, "max_batched_tokens": 6}
+    said = r"request 0 .* is blocked in the prefill pool because .*budget of 6 tokens.* on in the prefill pool$"
+    with pytest.raises(Deadlock, match=said):
+        pools(engine, {"A": Ask(8, 2)}, prefill=small)
+    said = r"request 0 .* is blocked in the decode pool because its 25 tokens need 7 KV blocks .* in the decode pool$"
+    with pytest.raises(Deadlock, match=said):
+        pools(engine, {"A": Ask(8, 40)}, decode={"blocks": 6})
 
 
 def test_section_10_nobody_is_reserved_while_all_places_are_taken(engine: str) -> None:
