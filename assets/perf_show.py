@@ -15,6 +15,7 @@ from perf_db.gpu.errors import PerfDataError
 from perf_db.gpu.memory import Capacity, capacity
 from perf_db.gpu.oplevel import EXTRAPOLATED, MEASURED, OpCost, OpLevel, Phase
 from perf_db.gpu.source import OPTION, open_root
+from sim.config.timing import MOST_FACTOR
 
 PREFILL_TOKENS = (128, 512, 1024, 2048, 4096, 8192, 16384)
 PREFIXES = (0, 1024, 8192)
@@ -122,8 +123,9 @@ def parse_factors(named: Sequence[str]) -> dict[str, float]:
             value = float(number)
         except ValueError:
             value = 0.0
-        if not name or not value > 0 or not np.isfinite(value):
-            raise PerfDataError("unknown_operator", f"--factor {text!r}: write NAME=X with X above 0, gemm=0.5")
+        if not name or not 0 < value <= MOST_FACTOR:
+            most = f"{MOST_FACTOR:,.0f}"
+            raise PerfDataError("unknown_operator", f"--factor {text!r}: write NAME=X, X above 0 and at most {most}")
         factors[name] = value
     return factors
 

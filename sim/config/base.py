@@ -48,13 +48,16 @@ def only(*allowed: Any, because: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+MOST = 2**31 - 1  # of anything counted
+
+
 def count_or(*words: str) -> AfterValidator:
     """For a field that takes a positive whole number or one of a few words; one fault, not one per alternative."""
 
     def check(value: Any) -> Any:
-        if value is None or value in words or (type(value) is int and 0 < value < 2**31):
+        if value is None or value in words or (type(value) is int and 0 < value <= MOST):
             return value
-        text = f"write a whole number above 0, or {' or '.join(words)}"
+        text = f"write a whole number from 1 to {MOST:,}, or {' or '.join(words)}"
         raise PydanticCustomError("count_or_word", "{text}", {"text": text})
 
     return AfterValidator(check)

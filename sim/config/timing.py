@@ -17,6 +17,7 @@ CHOOSE = (
     "timing.type fixed|polynomial|table|pass_cost"
 )
 
+MOST_FACTOR = 1e6  # of a what-if; beyond it prices leave the range of numbers before anybody has learned anything
 EstimationMode = Literal["op_level", "fpm_interpolation", "fpm_regression", "auto"]
 
 
@@ -39,7 +40,7 @@ class DefaultTiming(Section):
     data_version: Annotated[str, Field(min_length=1)] | None = None  # refuse any other version of the data
     clean: StrictBool = True
     # What-if: operator, kind of operator or link -> factor.
-    factors: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    factors: dict[str, Annotated[float, Field(gt=0, le=MOST_FACTOR)]] = Field(default_factory=dict)
     fpm_parquet_path: Annotated[str, Field(min_length=1)] | None = None
     fpm_jsonl_path: Annotated[str, Field(min_length=1)] | None = None
     fpm_cell: Annotated[str, Field(min_length=1)] | None = None

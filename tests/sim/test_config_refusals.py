@@ -81,6 +81,17 @@ def test_a_file_that_asks_for_nothing_we_lack_runs_unchanged() -> None:
             "greater than 0",
         ),
         (
+            "engine.workers.aggregated.timing={type: default, factors: {gemm: 1e308}}",
+            "engine.workers.aggregated.timing.factors.gemm",
+            "less than or equal to 1000000",
+        ),
+        (
+            "engine.workers.aggregated.kv_cache.bytes_per_token=9000000000000000000",
+            "kv_cache.bytes_per_token",
+            "write a whole number from 1 to 2,147,483,647, or auto",
+        ),
+        ("engine.context_length=0", "engine.context_length", "write a whole number from 1 to 2,147,483,647, or max"),
+        (
             "engine.workers.aggregated.timing={type: default, strict: {max_extrapolated_share: 2}}",
             "engine.workers.aggregated.timing.strict.max_extrapolated_share",
             "less than or equal to 1",
