@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from assets.pricing import native_identity, price_deployment
-from perf_db.gpu.forward_jsonl import Observation, RankWork, read_forward_jsonl
+from perf_db.gpu.errors import PerfDataError
+from perf_db.gpu.forward_jsonl import Observation, RankWork, Unusable, read_forward_jsonl
 from perf_db.gpu.snapshot import Corrections, Options, Snapshot, leading_rank, tune
 from sim.config import ConfigError, RunConfig
 from sim.timing.plain_tables import TablePricer
 from sim.timing.tables import ArrayTiming
 
+UNUSABLE = {
+    "idle": "that computed nothing",
+    "untimed": "without a finite wall time above 0",
+    "outside": "outside the grids",
+    "unpriced": "without a price of their own",
+}
+
 
 @dataclass(frozen=True)
 class Tuned:
-    """A snapshot, and how many iterations it was made from: used, outside the grids, without a native price."""
+    """A snapshot, and how many iterations it was made from: used, and left out by the reasons of `UNUSABLE`."""
 
     snapshot: Snapshot
     counts: dict[str, int]
@@ -37,7 +46,7 @@ def tune_snapshot(config: RunConfig, observations: Path, *, base: Path, options:
 
     Raises:
         ConfigError: the configuration's timing is given, or is itself a regression.
-        PerfDataError: the prices or the observations cannot be had.
+        PerfDataError: the prices or the observations cannot be had, or no observation can be used.
     """
     if len(config.sides) > 1:
         raise ConfigError(
@@ -61,14 +70,21 @@ def tune_snapshot(config: RunConfig, observations: Path, *, base: Path, options:
         )
         return got.prefill_ms + got.decode_ms
 
-    seen = read_forward_jsonl(observations)
+    left_out: Counter[Unusable] = Counter()
+    seen = read_forward_jsonl(observations, left_out)
     kept = Corrections(options)
-    counts = tune(kept, seen, native)
+    counts = tune(kept, seen, native) | {"idle": left_out["idle"], "untimed": left_out["untimed"]}
+    if not counts["used"]:
+        why = ", ".join(f"{counts[name]} {text}" for name, text in UNUSABLE.items() if counts[name])
+        raise PerfDataError(
+            "bad_file",
+            f"{observations}: no iteration can be used: {why or 'the file is empty'}; no snapshot is written",
+        )
     provenance = {
         "observations": {
             "file": observations.name,
             "sha256": hashlib.sha256(observations.read_bytes()).hexdigest(),
-            "iterations": len(seen),
+            "iterations": len(seen) + left_out.total(),
             **counts,
         },
         "performance": pricing.provenance,

@@ -14,6 +14,19 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 WAREHOUSE_HELP = "Folder of the results.  [default: $TRACEMILL_WAREHOUSE or ./warehouse]"
 
 
+class NewFile(click.Path):
+    """A file to write, in a folder that is there: said before the work is done, not after."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.parent.is_dir():
+            self.fail(f"the folder {path.parent} does not exist; make it, or write elsewhere", param, ctx)
+        return path
+
+
 def warehouse(command: Command) -> Command:
     """`-w DIR`: where results live; the command receives `root`, None when nobody said."""
     return click.option(

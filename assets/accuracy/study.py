@@ -144,14 +144,14 @@ def stored(store: Store, truth_set: str) -> Study:
         TruthError: the store knows no set of that name.
     """
     if not store.exists:
-        raise TruthError(f"no file and no stored set is called {truth_set!r}; {store.root} holds nothing yet")
+        raise TruthError(f"{truth_set}: no such file, and no stored set of that name; {store.root} holds nothing yet")
     with store.connect() as con:
         truth = _rows(con, "ground_truth", truth_set)
         accuracy = _rows(con, "accuracy", truth_set)
         names = [name for (name,) in con.execute("SELECT DISTINCT truth_set FROM ground_truth ORDER BY 1").fetchall()]
     if not truth:
         known = ", ".join(names) or "none yet"
-        raise TruthError(f"no file and no stored set is called {truth_set!r}; stored sets: {known}")
+        raise TruthError(f"{truth_set}: no such file, and no stored set of that name; stored sets: {known}")
     return Study(truth, accuracy, build(truth, accuracy), {})
 
 

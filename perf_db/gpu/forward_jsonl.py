@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from perf_db.gpu.errors import PerfDataError
 
@@ -20,6 +21,9 @@ COUNTS = (
     "num_prefill_requests", "sum_prefill_tokens", "sum_prefill_kv_tokens", "num_decode_requests",
     "sum_decode_kv_tokens",
 )  # fmt: skip
+MOST = 1 << 53  # beyond it a count is damage
+LONGEST_S = 1e9  # as is a longer wall time
+Unusable = Literal["idle", "untimed"]  # nothing was computed; no rank has a finite wall time above 0
 WALL_TIMES = ("wall_time", "wall_time_secs")
 
 
@@ -46,49 +50,59 @@ class Observation:
     wall_time_ms: float
 
 
-def read_forward_jsonl(path: Path) -> list[Observation]:
-    """Every iteration of a file that did something and took time; idle ones are left out.
+def read_forward_jsonl(path: Path, left_out: Counter[Unusable] | None = None) -> list[Observation]:
+    """Every iteration of a file that did something and took time; the others are left out.
+
+    Args:
+        left_out: counts those, by reason.
 
     Raises:
         PerfDataError: `bad_file`, naming the line and the field.
     """
     try:
         with path.open(encoding="utf-8") as lines:
-            return list(observations(lines, source=str(path)))
+            return list(observations(lines, source=str(path), left_out=left_out))
     except UnicodeDecodeError as error:
         raise PerfDataError("bad_file", f"{path}: not UTF-8 text ({error.reason}); give JSON lines") from None
     except OSError as error:
         raise PerfDataError("bad_file", f"{path}: {error.strerror}") from None
 
 
-def observations(lines: Iterable[str], *, source: str) -> Iterator[Observation]:
+def observations(
+    lines: Iterable[str], *, source: str, left_out: Counter[Unusable] | None = None
+) -> Iterator[Observation]:
     """Iterations in the order in which they begin in the file."""
+    lost = Counter[Unusable]() if left_out is None else left_out
     open_: dict[tuple[Any, Any], list[tuple[RankWork, float]]] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             found = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PerfDataError("bad_file", f"{source}:{number}: not JSON ({error})") from None
         where = f"{source}:{number}"
         if isinstance(found, list):
-            yield from _joined([_record(each, where) for each in found])
+            yield from _joined([_record(each, where) for each in found], lost)
             continue
         record = _record(found, where)
         key = (found.get("worker_id"), found.get("counter_id"))
         if found.get("counter_id") is None:
-            yield from _joined([record])
+            yield from _joined([record], lost)
         else:
             open_.setdefault(key, []).append(record)
     for records in open_.values():
-        yield from _joined(records)
+        yield from _joined(records, lost)
 
 
-def _joined(records: Sequence[tuple[RankWork, float]]) -> Iterator[Observation]:
+def _joined(records: Sequence[tuple[RankWork, float]], left_out: Counter[Unusable]) -> Iterator[Observation]:
     times = [seconds for _, seconds in records if math.isfinite(seconds) and seconds > 0]
     ranks = tuple(work for work, _ in records)
-    if times and not all(work.is_empty for work in ranks):
+    if all(work.is_empty for work in ranks):
+        left_out["idle"] += 1
+    elif not times:
+        left_out["untimed"] += 1
+    else:
         yield Observation(ranks, max(times) * 1e3)
 
 
@@ -101,7 +115,7 @@ def _record(found: Any, where: str) -> tuple[RankWork, float]:
     values = {}
     for name in COUNTS:
         value = counts.get(name, 0)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST:
             raise PerfDataError("bad_file", f"{where}: {name}={value!r}: a count is a whole number, 0 or more")
         values[name] = value
     if counts is found and not any(name in counts for name in COUNTS):
@@ -116,7 +130,7 @@ def _record(found: Any, where: str) -> tuple[RankWork, float]:
     seconds = next((found[name] for name in WALL_TIMES if found.get(name) is not None), 0.0)
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise PerfDataError("bad_file", f"{where}: wall_time={seconds!r}: a number of seconds is due")
-    return work, float(seconds)
+    return work, float(seconds) if abs(seconds) < LONGEST_S else math.nan
 
 
 def table_rows(found: Iterable[Observation], identity: Mapping[str, Any], *, cell: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipelines.commands.accuracy import pairs, truth_options
-from pipelines.options import warehouse, warehouse_root
+from pipelines.options import NewFile, warehouse, warehouse_root
 
 if TYPE_CHECKING:
     from assets.calibration.constants import Constant
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("truth", metavar="GT", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @truth_options
-@click.option(
-    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Snapshot to write."
-)
+@click.option("-o", "--output", required=True, type=NewFile(), help="Snapshot to write.")
 @click.option("--free", multiple=True, metavar="NAME", help="Only these constants of a pass cost move.")
 @click.option("--fix", multiple=True, metavar="NAME=VALUE", help="A constant of a pass cost that does not move.")
 @click.option("--prior", multiple=True, metavar="NAME=VALUE[:SPREAD]", help="Value before the data; spread of its log.")

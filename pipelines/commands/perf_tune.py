@@ -7,13 +7,15 @@ from pathlib import Path
 
 import click
 
+from pipelines.options import NewFile
+
 FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
 
 
 @click.command()
 @click.argument("config", type=FILE)
 @click.argument("observations", type=FILE)
-@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The snapshot.")
+@click.option("-o", "--output", required=True, type=NewFile(), help="The snapshot.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field of CONFIG.")
 @click.option("--min-observations", default=5, show_default=True, help="Iterations of a kind before it is corrected.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -24,7 +26,7 @@ def tune(
 
     Name it as timing.snapshot in CONFIG to use it. It fits this deployment and these data, and no others.
     """
-    from assets.perf_tune import tune_snapshot
+    from assets.perf_tune import UNUSABLE, tune_snapshot
     from perf_db.gpu.snapshot import Options
     from sim.config import load_run_config
 
@@ -45,7 +47,7 @@ def tune(
         return
     kept = ", ".join(f"{n} {kind}" for kind, n in stores.items())
     click.echo(f"{output}: {tuned.counts['used']} iterations used ({kept})")
-    for name, why in (("outside", "outside the grids"), ("unpriced", "without a price of their own")):
+    for name, why in UNUSABLE.items():
         if tuned.counts[name]:
             click.echo(f"left out: {tuned.counts[name]} {why}")
     click.echo(f"median error {tuned.native_error:.1%} before, {tuned.corrected_error:.1%} with the corrections")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from pipelines.commands.baseline import baselines_folder, recorded
-from pipelines.options import warehouse, warehouse_root
+from pipelines.options import NewFile, warehouse, warehouse_root
 
 
 @click.command()
@@ -16,7 +16,7 @@ from pipelines.options import warehouse, warehouse_root
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NewFile(),
     required=True,
     help="The HTML file; written anew if it is there.",
 )

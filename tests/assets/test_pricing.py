@@ -203,7 +203,7 @@ def test_tuning_halves_what_was_measured_twice_as_fast(tmp_path: Path, forward: 
     (tmp_path / "seen.jsonl").write_text("\n".join(lines))
     config = load_run_config(forward)
     made = tune_snapshot(config, tmp_path / "seen.jsonl", base=tmp_path)
-    assert made.counts == {"used": 20, "outside": 0, "unpriced": 1}
+    assert made.counts == {"used": 20, "outside": 0, "unpriced": 1, "idle": 0, "untimed": 0}
     assert made.native_error > 0.4 and made.corrected_error < 1e-9
     made.snapshot.save(tmp_path / "s.json")
     plain = replayed(tmp_path, forward)

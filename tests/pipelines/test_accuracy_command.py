@@ -128,7 +128,7 @@ def test_the_same_steps_in_dagster(engine: Path, log: Path, root: Path, tmp_path
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("accuracy", "nothing"), "no file and no stored set is called 'nothing'"),
+        (("accuracy", "nothing"), "nothing: no such file, and no stored set of that name"),
         (("accuracy", "{log}"), "describe it with --deployments RUN.yaml"),
         (("accuracy", "{log}", "--drift"), "needs the --snapshot"),
         (("accuracy", "{log}", "--where", "colour=red", "--deployments", "{engine}"), "a column of ground_truth"),
@@ -147,3 +147,8 @@ def test_what_is_wrong_is_said_and_nothing_is_written(
     got = cli(*(word.format(log=log, engine=engine, out=out) for word in words))
     assert got.exit_code == 2 and says in got.output, got.output
     assert not out.exists()
+
+
+def test_a_file_that_is_not_there_is_no_such_file(cli: Cli, tmp_path: Path) -> None:
+    told = cli("accuracy", tmp_path / "missing.csv")
+    assert told.exit_code == 2 and f"{tmp_path / 'missing.csv'}: no such file" in told.stderr

@@ -86,3 +86,8 @@ def test_the_command(cli: Cli, tiny: Path, tmp_path: Path) -> None:  # noqa: F81
     cut = cli("timeline", "last", "-o", target, "--max-events", "30")
     assert cut.exit_code == 0 and "cut at " in cut.stderr
     assert cli("timeline", "last", "-o", target, "--from", "2", "--to", "1").exit_code == 2
+    for command in ("timeline", "report"):
+        lost = cli(command, "last", "-o", tmp_path / "none" / "out")
+        said = " ".join(lost.stderr.split())
+        assert lost.exit_code == 2 and f"the folder {tmp_path / 'none'} does not exist" in said, said
+        assert not (tmp_path / "none").exists()

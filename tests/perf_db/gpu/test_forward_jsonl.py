@@ -46,6 +46,7 @@ def test_4_1_iterations_without_work_or_time_are_left_out() -> None:
         ('"a"', "x:2: a record is an object, not str"),
         ('{"a": 1}', "x:2: none of num_prefill_requests"),
         ('{"num_decode_requests": -1}', "x:2: num_decode_requests=-1: a count is a whole number"),
+        ('{"num_decode_requests": 1' + "0" * 30 + "}", "x:2: num_decode_requests=1000"),
         ('{"num_decode_requests": true}', "x:2: num_decode_requests=True"),
         ('{"sum_decode_kv_tokens": 4}', r"x:2: 4 token\(s\) of no request"),
         ('{"num_decode_requests": 1, "wall_time": "1"}', "x:2: wall_time='1'"),
