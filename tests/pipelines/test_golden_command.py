@@ -14,11 +14,11 @@ RECORDED = Path(__file__).parents[1] / "golden"
 def test_cases_of_both_kinds_pass(cli: Cli, tmp_path: Path) -> None:
     shutil.copy(RECORDED / "vllm" / "slot_freed_async.json", tmp_path)
     shutil.copy(RECORDED / "peer" / "vllm_chunked.json", tmp_path)
-    shutil.copy(RECORDED / "peer" / "pd_plain.json", tmp_path)
+    shutil.copy(RECORDED / "peer" / "sglang_chunked.json", tmp_path)
     got = cli("golden", "check", tmp_path)
     assert got.exit_code == 0, got.output
     lines = got.stdout.splitlines()
-    assert lines[0].startswith("skipped  pd_plain: ")
+    assert lines[0].startswith("skipped  sglang_chunked: ")
     assert lines[1:] == ["passed   slot_freed_async", "passed   vllm_chunked", "2 passed, 0 failed, 1 skipped"]
 
 
