@@ -61,27 +61,44 @@ def replay(
     state, prices = allocate(spec, workload, shared, follow, config, rows), compile_timing(spec)
     drafting = drafting_of(spec, len(workload), config.seqs, log_rows(rows), config.mask)
     collector = Collector(spec, workload, config, state, sink, drafting)
-    while True:
-        status = run(config, inputs, state, drafting, prices, rows, PATIENCE)
-        collector.drain()
-        if status not in (S.DRAIN, S.PAUSE):
-            break
-        if progress is not None:
-            progress(int(state.g[S.N_DONE]), len(workload))
+    status = run_to_end(
+        lambda: run(config, inputs, state, drafting, prices, rows, PATIENCE), collector, state, len(workload), progress
+    )
     if status in (S.DEADLOCK, S.LIVELOCK, S.BAD_PRICE):
         raise _error(status, spec, state)
+    return outcome_of(began, collector, state, len(workload), status, progress)
+
+
+def run_to_end(
+    step: Callable[[], int], collector: Collector, state: State, total: int, progress: Callable[[int, int], None] | None
+) -> int:
+    """Run kernels until the replay has ended, their logs handed over in between; the status it ended with."""
+    while True:
+        status = step()
+        collector.drain()
+        if status not in (S.DRAIN, S.PAUSE):
+            return status
+        if progress is not None:
+            progress(int(state.g[S.N_DONE]), total)
+
+
+def outcome_of(
+    began: float, collector: Collector, state: State, total: int, status: int,
+    progress: Callable[[int, int], None] | None,
+) -> Outcome:  # fmt: skip
+    """What a replay of `total` requests that ended came to; its engine's clock began at `began`."""
     gaps = collector.finish(stopped=status == S.STOPPED_AT_CAP)
     outcome = Outcome(
         end_ns=int(state.g[S.NOW]),
         engine_ms=(time.perf_counter() - began - collector.sink_seconds) * 1e3,
         n_passes=int(state.g[S.TOTAL_PASSES]),
-        n_requests=len(workload),
+        n_requests=total,
         peak_active_blocks=int(state.g[S.PEAK_ACTIVE]),
         latencies=gaps,
         lookups=collector.evidence.lookups(),
     )
     if progress is not None:
-        progress(len(workload), len(workload))
+        progress(total, total)
     return outcome
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import sim.pools.state as P
 import sim.state as S
-from sim.engine import PATIENCE, bad_price, check
+from sim.engine import PATIENCE, bad_price, check, outcome_of, run_to_end
 from sim.errors import Deadlock, Livelock, ReplayError, WorkloadError
 from sim.explain import blocked_message, livelock_message
 from sim.inputs import Workload
@@ -57,28 +57,13 @@ def replay(
     pools = pools_of(spec, len(workload))
     prices = compile_timing(spec.prefill), compile_timing(spec.decode)
     collector = PoolsCollector(spec, workload, decode, state, sink, pools)
-    while True:
-        status = run_pools(prefill, decode, inputs, state, pools, *prices, rows, PATIENCE)
-        collector.drain()
-        if status not in (S.DRAIN, S.PAUSE):
-            break
-        if progress is not None:
-            progress(int(state.g[S.N_DONE]), len(workload))
+    status = run_to_end(
+        lambda: run_pools(prefill, decode, inputs, state, pools, *prices, rows, PATIENCE),
+        collector, state, len(workload), progress,
+    )  # fmt: skip
     if status in (S.DEADLOCK, S.LIVELOCK, S.BAD_PRICE):
         raise _error(status, spec, state, pools)
-    gaps = collector.finish(stopped=status == S.STOPPED_AT_CAP)
-    outcome = Outcome(
-        end_ns=int(state.g[S.NOW]),
-        engine_ms=(time.perf_counter() - began - collector.sink_seconds) * 1e3,
-        n_passes=int(state.g[S.TOTAL_PASSES]),
-        n_requests=len(workload),
-        peak_active_blocks=int(state.g[S.PEAK_ACTIVE]),
-        latencies=gaps,
-        lookups=collector.evidence.lookups(),
-    )
-    if progress is not None:
-        progress(len(workload), len(workload))
-    return outcome
+    return outcome_of(began, collector, state, len(workload), status, progress)
 
 
 _loaded = False
