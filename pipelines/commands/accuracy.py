@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,54 +9,7 @@ import click
 
 from pipelines.exits import DIFFERENT
 from pipelines.options import warehouse, warehouse_root
-
-
-def pairs(values: tuple[str, ...], option: str) -> dict[str, str]:
-    """NAME=VALUE options as a mapping."""
-    found = {}
-    for text in values:
-        name, sign, value = text.partition("=")
-        if not name or not sign:
-            raise click.BadParameter(f"{text!r}: write NAME=VALUE", param_hint=option)
-        found[name] = value
-    return found
-
-
-def truth_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of every command that reads a file of measurements."""
-    options = (
-        click.option("--name", help="Name of the set.  [default: the file's]"),
-        click.option("--format", "form", help="How the file is written.  [default: recognised by content]"),
-        click.option(
-            "--about", multiple=True, metavar="FACT=VALUE", help="What the file does not say: model, system, …"
-        ),
-        click.option(
-            "--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows that answer to it; != excludes."
-        ),
-        click.option(
-            "--deployments",
-            "engine",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="Run configuration of the engine that requests or passes were measured on; its traffic is not used.",
-        ),
-        click.option(
-            "--prefixes",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="Trace of the same requests with prefix hashes, in the log's order.",
-        ),
-        click.option(
-            "--perf-root",
-            type=click.Path(exists=True, file_okay=False, path_type=Path),
-            help="Folder of performance data.  [default: the perfdata extra]",
-        ),
-        click.option("--clean/--no-clean", default=True, show_default=True, help="Repair the performance data first."),
-        click.option(
-            "--term", "terms", multiple=True, help="Host constants to fit.  [default: chosen by held-out error]"
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+from pipelines.truth_options import TruthOptions, truth_options
 
 
 @click.command()
@@ -77,15 +29,7 @@ def truth_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @warehouse
 def accuracy(
     truth: str,
-    name: str | None,
-    form: str | None,
-    about: tuple[str, ...],
-    where: tuple[str, ...],
-    engine: Path | None,
-    prefixes: Path | None,
-    perf_root: Path | None,
-    clean: bool,
-    terms: tuple[str, ...],
+    given: TruthOptions,
     snapshot_file: Path | None,
     drift: bool,
     is_registered: bool,
@@ -106,9 +50,7 @@ def accuracy(
     store = open_store(warehouse_root(root))
     path = Path(truth)
     if is_registered:
-        options = {"form": form, "about": pairs(about, "--about"), "where": list(where), "terms": list(terms)}
-        files = {"deployments": engine, "prefixes": prefixes, "perf_root": perf_root}
-        _register(warehouse_root(root), path, name or path.stem, snapshot_file, files, options)
+        _register(warehouse_root(root), path, given, snapshot_file)
         return
     if drift and snapshot_file is None:
         raise click.BadParameter("needs the --snapshot to hold the errors against", param_hint="--drift")
@@ -116,20 +58,19 @@ def accuracy(
     if not path.is_file():
         study = stored(store, truth)
     else:
-        from assets.accuracy.importers import read_truth
-        from assets.accuracy.sources import about_of, engine_of, filter_of, prefixes_of
+        from assets.accuracy.sources import engine_of
 
-        found = read_truth(path, about=about_of(name or path.stem, pairs(about, "--about")), form=form)
+        found = given.read(path)
         study = evaluate(
             found,
             store,
-            spec=None if engine is None else engine_of(engine)[0],
+            spec=None if given.engine is None else engine_of(given.engine)[0],
             snapshot=snapshot,
-            prefixes=None if prefixes is None else prefixes_of(prefixes, found),
-            perf_root=perf_root,
-            clean=clean,
-            terms=terms or None,
-            keep=filter_of(where),
+            prefixes=given.prefixes_of(found),
+            perf_root=given.perf_root,
+            clean=given.clean,
+            terms=given.terms or None,
+            keep=given.keep(),
             progress=lambda text: click.echo(text, err=True),
         )
         if found.set_aside:
@@ -145,17 +86,23 @@ def accuracy(
             raise SystemExit(DIFFERENT)
 
 
-def _register(
-    root: Path, truth: Path, name: str, snapshot: Path | None, files: dict[str, Path | None], options: dict[str, Any]
-) -> None:
+def _register(root: Path, truth: Path, given: TruthOptions, snapshot: Path | None) -> None:
     from assets.accuracy.registry import Watched
     from pipelines.instance import open_instance
     from pipelines.truths import register_truth
 
     if snapshot is None:
         raise click.BadParameter("needs the --snapshot that constants are kept in", param_hint="--register")
+    if not truth.is_file():
+        raise click.BadParameter(
+            f"{truth}: no such file; a registered set is read again from its file every time", param_hint="GT"
+        )
+    given.keep()  # says what is wrong with it now, not in next week's run
+    found = given.read(truth)
+    files = {"deployments": given.engine, "prefixes": given.prefixes, "perf_root": given.perf_root}
     whole: dict[str, Any] = {k: None if path is None else str(path.absolute()) for k, path in files.items()}
-    watched = Watched(name, str(truth.absolute()), str(snapshot.absolute()), **whole, **options)
+    options: dict[str, Any] = {"about": given.facts, "where": list(given.where), "terms": list(given.terms)}
+    watched = Watched(found.name, str(truth.absolute()), str(snapshot.absolute()), form=given.form, **whole, **options)
     with open_instance(root) as instance:
         key = register_truth(instance, root, watched)
     click.echo(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.commands.accuracy import pairs, truth_options
 from pipelines.options import NewFile, warehouse, warehouse_root
+from pipelines.truth_options import TruthOptions, pairs, truth_options
 
 if TYPE_CHECKING:
     from assets.calibration.constants import Constant
@@ -35,15 +35,7 @@ if TYPE_CHECKING:
 @warehouse
 def calibrate(
     truth: Path,
-    name: str | None,
-    form: str | None,
-    about: tuple[str, ...],
-    where: tuple[str, ...],
-    engine: Path | None,
-    prefixes: Path | None,
-    perf_root: Path | None,
-    clean: bool,
-    terms: tuple[str, ...],
+    given: TruthOptions,
     output: Path,
     free: tuple[str, ...],
     fix: tuple[str, ...],
@@ -60,8 +52,7 @@ def calibrate(
     From a log of requests: what a pass costs, fitted by replaying the log on the engine of --deployments, its later
     part kept away and foretold. From a table of deployments: the host model, cross-validated over deployment groups.
     """
-    from assets.accuracy.importers import read_truth
-    from assets.accuracy.sources import about_of, engine_of, filter_of, prefixes_of
+    from assets.accuracy.sources import engine_of
     from assets.accuracy.study import CACHE
     from assets.accuracy.truth import REQUEST
     from assets.calibration.run import calibrate_deployments, calibrate_requests, grain_of
@@ -72,20 +63,20 @@ def calibrate(
     if not 0 < train_share < 1:
         raise click.BadParameter("must lie between 0 and 1", param_hint="--train-share")
     store = open_store(warehouse_root(root))
-    found = read_truth(truth, about=about_of(name or truth.stem, pairs(about, "--about")), form=form)
+    found = given.read(truth)
     say = lambda text: click.echo(text, err=True)  # noqa: E731
     if grain_of(found) == REQUEST:
-        if engine is None:
+        if given.engine is None:
             raise click.BadParameter(
                 "a log of requests needs the engine it was measured on", param_hint="--deployments"
             )
-        spec, identity = engine_of(engine)
+        spec, identity = engine_of(given.engine)
         made = calibrate_requests(
             found,
             spec,
             identity=identity,
             constants=_constants(found, spec, free, fix, prior, bound, data_sheet, train_share),
-            prefixes=None if prefixes is None else prefixes_of(prefixes, found),
+            prefixes=given.prefixes_of(found),
             train_share=train_share,
             seed=seed,
             repeats=repeats,
@@ -94,11 +85,11 @@ def calibrate(
     else:
         made = calibrate_deployments(
             found,
-            perf_root=perf_root,
+            perf_root=given.perf_root,
             cache=store.root / CACHE,
-            clean=clean,
-            terms=terms or None,
-            keep=filter_of(where),
+            clean=given.clean,
+            terms=given.terms or None,
+            keep=given.keep(),
             seed=seed,
             progress=say,
         )

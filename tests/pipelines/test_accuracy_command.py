@@ -131,6 +131,9 @@ def test_the_same_steps_in_dagster(engine: Path, log: Path, root: Path, tmp_path
         (("accuracy", "nothing"), "nothing: no such file, and no stored set of that name"),
         (("accuracy", "{log}"), "describe it with --deployments RUN.yaml"),
         (("accuracy", "{log}", "--drift"), "needs the --snapshot"),
+        (("accuracy", "{log}.gone", "--register", "--snapshot", "{out}"), "log.jsonl.gone: no such file"),
+        (("accuracy", "{engine}", "--register", "--snapshot", "{out}"), "engine.yaml"),
+        (("accuracy", "{log}", "--register"), "needs the --snapshot"),
         (("accuracy", "{log}", "--where", "colour=red", "--deployments", "{engine}"), "a column of ground_truth"),
         (("accuracy", "{log}", "--about", "tp=two", "--deployments", "{engine}"), "a whole number is needed"),
         (("accuracy", "{log}", "--deployments", "{engine}", "--snapshot", "{engine}"), "no JSON"),
@@ -141,12 +144,12 @@ def test_the_same_steps_in_dagster(engine: Path, log: Path, root: Path, tmp_path
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_and_nothing_is_written(
-    cli: Cli, engine: Path, log: Path, tmp_path: Path, words: tuple[str, ...], says: str
+    cli: Cli, engine: Path, log: Path, root: Path, tmp_path: Path, words: tuple[str, ...], says: str
 ) -> None:
     out = tmp_path / "out.json"
     got = cli(*(word.format(log=log, engine=engine, out=out) for word in words))
     assert got.exit_code == 2 and says in got.output, got.output
-    assert not out.exists()
+    assert not out.exists() and not (root / "truths").exists()
 
 
 def test_a_file_that_is_not_there_is_no_such_file(cli: Cli, tmp_path: Path) -> None:
