@@ -361,19 +361,17 @@ def _insist_on_output(config: RunConfig, trace: Trace) -> None:
 def _insist_on_ranks(spec: Deployment, trace: Trace) -> None:
     if trace.pinned_rank is None:
         return
-    if not isinstance(spec, EngineSpec):
-        pinned = np.flatnonzero(trace.pinned_rank >= 0)
-        if len(pinned):
-            raise TraceError(
-                f"{trace.path}: line {trace.source_line[pinned[0]]} is pinned to dp_rank {trace.pinned_rank[pinned[0]]}"
-                "; separate pools place requests in turn: drop the pins, or use engine.mode: aggregated"
-            )
-        return
-    wrong = np.flatnonzero(trace.pinned_rank >= spec.dp)
+    if isinstance(spec, EngineSpec):
+        ranks, have = spec.dp, f"engine.workers.aggregated.parallelism.attention_data={spec.dp} has ranks"
+    else:
+        decode = spec.decode
+        ranks = decode.ranks
+        have = f"the decode pool, {decode.workers} worker(s) of attention_data={decode.dp}, has ranks"
+    wrong = np.flatnonzero(trace.pinned_rank >= ranks)
     if len(wrong):
         raise TraceError(
             f"{trace.path}: line {trace.source_line[wrong[0]]} is pinned to dp_rank {trace.pinned_rank[wrong[0]]}, but "
-            f"engine.workers.aggregated.parallelism.attention_data={spec.dp} has ranks 0 to {spec.dp - 1}"
+            f"{have} 0 to {ranks - 1}"
         )
 
 

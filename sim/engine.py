@@ -159,17 +159,19 @@ def bad_price(spec: EngineSpec, state: State, rank: int) -> TimingError:
     return TimingError(CLOCK_MESSAGE)
 
 
-def check(spec: EngineSpec, load: Workload) -> None:
+def check(spec: EngineSpec, load: Workload, *, pins: bool = True) -> None:
     """Compiled code does not check bounds, so this is where a malformed workload stops.
+
+    Args:
+        pins: `spec` is the whole deployment, whose ranks pins name.
 
     Raises:
         WorkloadError: naming the column and the first offending request.
     """
     n = len(load)
     columns = {"arrival_ns": load.arrival_ns, "prompt_tokens": load.prompt_tokens, "output_tokens": load.output_tokens}
-    columns |= {
-        name: getattr(load, name) for name in ("hashed_tokens", "session", "delay_ns", "pinned_rank", "not_before_ns")
-    }
+    optional = ("hashed_tokens", "session", "delay_ns", "pinned_rank", "pinned_prefill_rank", "not_before_ns")
+    columns |= {name: getattr(load, name) for name in optional}
     for name, values in columns.items():
         if values is not None and len(values) != n:
             raise WorkloadError(f"workload column {name} has {len(values)} rows, arrival_ns has {n}")
@@ -182,8 +184,10 @@ def check(spec: EngineSpec, load: Workload) -> None:
     refuse(load.prompt_tokens < 1, "prompt_tokens must be at least 1")
     refuse(load.output_tokens < 0, "output_tokens must not be negative")
     refuse(load.prompt_tokens + load.output_tokens > limit, f"prompt and output together exceed {limit} tokens")
-    if load.pinned_rank is not None:
+    if pins and load.pinned_rank is not None:
         refuse(load.pinned_rank >= spec.dp, f"pinned_rank must be below the {spec.dp} attention-DP ranks of a worker")
+    if pins and load.pinned_prefill_rank is not None:
+        refuse(load.pinned_prefill_rank >= 0, "pinned_prefill_rank names a rank of a prefill pool, and there is none")
     for name in ("delay_ns", "not_before_ns"):
         times = getattr(load, name)
         if times is not None:

@@ -36,7 +36,10 @@ class Workload:
         wait_on: shape (waits,), int64, an earlier request of the same play; None with `wait_offsets`.
         wait_delay_ns: shape (waits,), int64, from the event to the earliest arrival.
         wait_on_dispatch: shape (waits,), 1: the event is that request's arrival, 0: its end.
-        pinned_rank: shape (n,), int64, attention-DP rank inside the worker, or -1; None: nobody is pinned.
+        pinned_rank: shape (n,), int64, attention-DP rank inside the worker, or -1; None: nobody is pinned. With
+            separate pools the rank of the decode pool, counted through its workers.
+        pinned_prefill_rank: shape (n,), int64, rank of the prefill pool, counted through its workers, or -1; None:
+            nobody is pinned there. With separate pools only.
         concurrency: None for an open load; else the closed loop's slots. A session or play holds its slot until its
             last request has ended, think time included.
         send_limit: requests after whose arrival no more are sent, in whatever sessions they are; None: all are.
@@ -54,6 +57,7 @@ class Workload:
     session: np.ndarray | None = None
     delay_ns: np.ndarray | None = None
     pinned_rank: np.ndarray | None = None
+    pinned_prefill_rank: np.ndarray | None = None
     concurrency: int | None = None
     not_before_ns: np.ndarray | None = None
     wait_offsets: np.ndarray | None = None

@@ -15,6 +15,8 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
+import numpy as np
+
 from sim.errors import Deadlock, TimingError
 from sim.explain import CLOCK_MESSAGE, blocked_message
 from sim.inputs import Workload
@@ -265,12 +267,16 @@ class Pools:
         return moved
 
     def hold(self, source: Worker, bootstrap: Request, now: int) -> None:
-        """PD-12: the destination is asked once the prompt is computed; targets take turns in that order (RT-2)."""
+        """PD-12: the destination is asked once the prompt is computed; targets take turns in that order (RT-2),
+        but for pins (RT-1)."""
         request = self.requests[bootstrap.index]
         handoff = Handoff(request, bootstrap, source, held=now)
         self.handoffs[request.index] = handoff
-        worker, rank = self.targets[self.next_target]
-        self.next_target = (self.next_target + 1) % len(self.targets)
+        place = pin_of(self.load.pinned_rank, request)
+        if place < 0:
+            place = self.next_target
+            self.next_target = (place + 1) % len(self.targets)
+        worker, rank = self.targets[place]
         reason = self.never_held(request)
         if reason:
             self.end(request, FAILED, reason, now)  # PD-14a
@@ -381,8 +387,10 @@ class Pools:
         moved = False
         while (request := self.source.due(now)) is not None:
             moved = True
-            place = self.next_source
-            self.next_source = (place + 1) % len(self.sources)
+            place = pin_of(self.load.pinned_prefill_rank, request)
+            if place < 0:
+                place = self.next_source
+                self.next_source = (place + 1) % len(self.sources)
             worker, rank = self.sources[place]
             bootstrap = Request(request.index, self.load, min(1, int(self.load.output_tokens[request.index])))
             bootstrap.arrival = now
@@ -402,6 +410,11 @@ class Pools:
         times += [end for end, _, _ in self.transfers[:1]]
         arrival = self.source.next_time(now)
         return min([*times, arrival] if arrival is not None else times, default=None)
+
+
+def pin_of(pins: np.ndarray | None, request: Request) -> int:
+    """RT-1: the rank a request is pinned to, -1 for none. A pin moves no cursor."""
+    return -1 if pins is None else int(pins[request.index])
 
 
 def replay(spec: PoolsSpec, workload: Workload, sink: Sink) -> Outcome:

@@ -16,7 +16,7 @@ from sim.inputs import Workload
 from sim.plays import followers
 from sim.pools.collect import PoolsCollector
 from sim.pools.loop import run_pools
-from sim.pools.setup import allocate_pools, configs_of, doubled, pools_of
+from sim.pools.setup import allocate_pools, configs_of, doubled, pins_of, pools_of
 from sim.pools.state import Pools
 from sim.prefix import share
 from sim.result import MemorySink, Outcome, Sink
@@ -36,12 +36,11 @@ def replay(
         Deadlock, Livelock, TimingError: the replay cannot be completed; what reached the sink must be thrown away.
         WorkloadError: the workload breaks its own contract.
     """
-    check(spec.prefill, workload)
-    check(spec.decode, workload)
+    check(spec.prefill, workload, pins=False)
+    check(spec.decode, workload, pins=False)
+    _check_pins(spec, workload)
     if any(side.speculation is not None or side.capacity_policy == "max_utilization" for side in spec.sides):
         raise WorkloadError("separate pools know neither drafts nor max_utilization; leave them out")
-    if workload.pinned_rank is not None and (workload.pinned_rank >= 0).any():
-        raise WorkloadError("pinned_rank: separate pools place requests in turn; leave it out")
     load_kernels()
     began = time.perf_counter()
     caching = spec.prefill.prefix_caching or spec.decode.prefix_caching
@@ -49,7 +48,7 @@ def replay(
     follow = followers(workload)
     prefill, decode = configs_of(spec, workload)
     both, both_shared = doubled(workload, shared, spec.decode.block_tokens)
-    inputs = inputs_of(workload, both_shared, follow)
+    inputs = inputs_of(workload, both_shared, follow)._replace(pinned=pins_of(workload))
     # One look at all workers may end a pass of each, and begin two.
     rows = sum(3 * side.ranks * (4 * c.seqs + 8) for side, c in ((spec.prefill, prefill), (spec.decode, decode)))
     wide = decode._replace(seqs=max(prefill.seqs, decode.seqs))
@@ -64,6 +63,19 @@ def replay(
     if status in (S.DEADLOCK, S.LIVELOCK, S.BAD_PRICE):
         raise _error(status, spec, state, pools)
     return outcome_of(began, collector, state, len(workload), status, progress)
+
+
+def _check_pins(spec: PoolsSpec, load: Workload) -> None:
+    for name, role, side in (
+        ("pinned_rank", "decode", spec.decode),
+        ("pinned_prefill_rank", "prefill", spec.prefill),
+    ):
+        pins = getattr(load, name)
+        if pins is not None and (pins >= side.ranks).any():
+            raise WorkloadError(
+                f"request {int((pins >= side.ranks).argmax())}: {name} must be below the {side.ranks} ranks of the "
+                f"{role} pool"
+            )
 
 
 _loaded = False

@@ -74,14 +74,17 @@ def _never_held(cfg, st, i):
 
 @kernel
 def hold(cfg, inp, st, po, i, now):
-    """PD-12: the destination is asked once the prompt is computed; targets take turns in that order (RT-2).
+    """PD-12: the destination is asked once the prompt is computed; targets take turns in that order (RT-2), but for
+    pins (RT-1).
 
     `cfg`: of the decode pool.
     """
     h, g = po.h, po.g
     h[i, P.HELD] = now
-    target = g[P.NEXT_TARGET]
-    g[P.NEXT_TARGET] = target + 1 if target + 1 < po.ranks else po.prefill_ranks
+    target = po.prefill_ranks + inp.pinned[i] if cfg.pinned else 0
+    if target < po.prefill_ranks:
+        target = g[P.NEXT_TARGET]
+        g[P.NEXT_TARGET] = target + 1 if target + 1 < po.ranks else po.prefill_ranks
     reason = _never_held(cfg, st, i)
     if reason != NO_REASON:
         end_request(cfg, inp, st, i, FAILED, reason, now)

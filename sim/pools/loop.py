@@ -213,14 +213,16 @@ def _start(prefill, decode, inp, st, po, for_prefill, for_decode, now):
 
 @kernel
 def _arrive(prefill, decode, inp, st, po, now):
-    """Requests due at `now` go to the prefill ranks in turn (RT-2)."""
+    """Requests due at `now` go to the prefill ranks in turn, or where their pin says (RT-1, RT-2)."""
     q, rank = st.q, st.r
     i = due_request(prefill, inp, st, now)
     while i >= 0:
         r = po.n + i
         st.t[r, S.ARRIVAL] = st.t[i, S.ARRIVAL]
-        k = po.g[P.NEXT_SOURCE]
-        po.g[P.NEXT_SOURCE] = k + 1 if k + 1 < po.prefill_ranks else 0
+        k = inp.pinned[r] if prefill.pinned else -1  # a pin does not move the cursor (RT-1)
+        if k < 0:
+            k = po.g[P.NEXT_SOURCE]
+            po.g[P.NEXT_SOURCE] = k + 1 if k + 1 < po.prefill_ranks else 0
         q[i, S.RANK] = q[r, S.RANK] = k
         po.h[i, P.SOURCE] = k
         reason = NO_REASON

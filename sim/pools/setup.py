@@ -20,8 +20,17 @@ from sim.state import Config, State
 def configs_of(spec: PoolsSpec, load: Workload) -> tuple[Config, Config]:
     """Constants of the prefill and of the decode pool."""
     prefill, decode = config_of(spec.prefill, load), config_of(spec.decode, load)
-    mask = max(prefill.mask, decode.mask)
-    return prefill._replace(mask=mask, role=S.PREFILLS), decode._replace(mask=mask, role=S.DECODES)
+    both = {"mask": max(prefill.mask, decode.mask), "pinned": int(len(pins_of(load)) > 0)}
+    return prefill._replace(role=S.PREFILLS, **both), decode._replace(role=S.DECODES, **both)
+
+
+def pins_of(load: Workload) -> np.ndarray:
+    """Pins of the requests, then those of their bootstraps, each within its pool; empty when nobody is pinned."""
+    pins = (load.pinned_rank, load.pinned_prefill_rank)
+    if all(each is None for each in pins):
+        return np.zeros(0, np.int32)
+    free = np.full(len(load), -1)
+    return np.concatenate([free if each is None else np.maximum(each, -1) for each in pins]).astype(np.int32)
 
 
 def doubled(load: Workload, shared: Shared, block_tokens: int) -> tuple[Workload, Shared]:

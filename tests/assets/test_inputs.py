@@ -120,6 +120,20 @@ def test_a_pinned_rank_must_exist(tmp_path: Path) -> None:
     assert found.workload.pinned_rank.tolist() == [1]
 
 
+def test_with_separate_pools_a_pin_counts_through_the_decode_workers(tmp_path: Path) -> None:
+    pools = [
+        "engine.mode=disaggregated",
+        "engine.mode=disaggregated",
+        "engine.workers={prefill: {timing: {type: fixed, prefill_ms: 1, decode_ms: 1}}, decode: {timing: {type: fixed, "
+        "prefill_ms: 1, decode_ms: 1}, parallelism: {replicas: 2}}}",
+    ]
+    found = made(tmp_path, rows({"timestamp": 0, "dp_rank": 1}), "{type: burst}", *pools)
+    assert found.workload.pinned_rank is not None
+    assert found.workload.pinned_rank.tolist() == [1]
+    with pytest.raises(TraceError, match=r"dp_rank 2, but the decode pool, 2 worker\(s\) .*=1, has ranks 0 to 1"):
+        made(tmp_path, rows({"timestamp": 0, "dp_rank": 2}), "{type: burst}", *pools)
+
+
 def test_a_prompt_that_could_never_run(tmp_path: Path) -> None:
     off = (
         "engine.workers.aggregated.scheduler.chunked_prefill=false",

@@ -175,6 +175,21 @@ def test_rt_2_targets_take_turns_over_all_ranks_in_the_order_prompts_end(engine:
     assert places == [(1, 0), (1, 1), (2, 0), (2, 1), (1, 0)]
 
 
+def test_rt_1_a_pin_names_the_rank_and_moves_no_cursor(engine: str) -> None:
+    """Ranks are counted through a pool's workers. `rank` is the decode side's, `prefill_rank` the other's."""
+    asks = {
+        "A": Ask(4, 1),
+        "B": Ask(4, 1, at=20, rank=3),
+        "C": Ask(4, 1, at=40, prefill_rank=2),
+        "D": Ask(4, 1, at=60, rank=0, prefill_rank=3),
+        "E": Ask(4, 1, at=80),
+    }
+    got = pools(engine, asks, workers=2, dp=2)
+    rows = [got.handoff(name) for name in asks]
+    assert [(row["source_worker"], row["source_rank"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 0)]
+    assert [(row["worker"], row["dp_rank"]) for row in rows] == [(2, 0), (3, 1), (2, 1), (2, 0), (3, 0)]
+
+
 def test_k_2_who_arrives_as_a_pass_ends_is_not_in_the_next(engine: str) -> None:
     """The worker restarts at 10 with B before C, who arrives at that instant, is looked at."""
     got = pools(engine, {"A": Ask(4, 1), "B": Ask(4, 1, at=1), "C": Ask(4, 1, at=10)})

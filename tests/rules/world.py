@@ -35,6 +35,7 @@ class Ask:
     session: int = -1
     delay: float = 0
     rank: int = -1
+    prefill_rank: int = -1
     not_before: float = 0
     after: Sequence[tuple[Any, ...]] | None = None
 
@@ -149,7 +150,8 @@ def story_of(
         hashed_tokens=np.array([len(a.text) for a in listed], np.int64),
         session=np.array([a.session for a in listed], np.int64) if sessions else None,
         delay_ns=np.array([round(a.delay * MS) for a in listed], np.int64) if sessions else None,
-        pinned_rank=np.array([a.rank for a in listed], np.int64) if any(a.rank >= 0 for a in listed) else None,
+        pinned_rank=_pins([a.rank for a in listed]),
+        pinned_prefill_rank=_pins([a.prefill_rank for a in listed]),
         concurrency=concurrency,
         not_before_ns=np.array([round(a.not_before * MS) for a in listed], np.int64) if sessions else None,
         **(_waits(asks) if any(a.after is not None for a in listed) else {}),
@@ -157,6 +159,10 @@ def story_of(
         warmup=warmup,
     )
     return Story(tuple(asks), run(spec, workload, engine))  # type: ignore[arg-type]
+
+
+def _pins(ranks: Sequence[int]) -> np.ndarray | None:
+    return np.array(ranks, np.int64) if max(ranks) >= 0 else None
 
 
 def _waits(asks: Mapping[str, Ask]) -> dict[str, np.ndarray]:

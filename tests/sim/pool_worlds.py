@@ -38,6 +38,19 @@ def pool_variant(seed: int) -> World:
     return World(spec, load)
 
 
+def pinned_pool(seed: int) -> World:
+    """A pool world with requests pinned on either side, or both."""
+    rng, asked = random.Random(seed), pool_world(seed)
+    spec, n = asked.spec, len(asked.load)
+    assert isinstance(spec, PoolsSpec)
+
+    def pins(ranks: int) -> np.ndarray | None:
+        return np.array([rng.choice([-1, rng.randrange(ranks)]) for _ in range(n)]) if rng.random() < 0.7 else None
+
+    load = replace(asked.load, pinned_rank=pins(spec.decode.ranks), pinned_prefill_rank=pins(spec.prefill.ranks))
+    return World(spec, load)
+
+
 def _side(rng: random.Random, profile: Any, block_tokens: int, caching: bool) -> EngineSpec:
     seqs = rng.choice([64, 64, 1, 2, 3, 5])
     budget = rng.choice([256, 64, 33, 16, 7])

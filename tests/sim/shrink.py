@@ -36,7 +36,8 @@ def _smaller(world: World) -> Iterator[World]:
     for i in reversed(range(len(load))):
         if len(load) > 1:
             yield World(spec, drop(load, i))
-    for name in ("session", "delay_ns", "pinned_rank", "hashed_tokens", "concurrency", "not_before_ns", "send_limit"):
+    pins = ("pinned_rank", "pinned_prefill_rank")
+    for name in ("session", "delay_ns", *pins, "hashed_tokens", "concurrency", "not_before_ns", "send_limit"):
         if getattr(load, name) is not None:
             yield World(spec, replace(load, **{name: None}))
     if load.warmup:
@@ -73,7 +74,7 @@ def drop(load: Workload, i: int) -> Workload:
     keep = np.arange(len(load)) != i
     columns = {}
     names = ("arrival_ns", "prompt_tokens", "output_tokens", "hashed_tokens", "session", "delay_ns", "pinned_rank")
-    for name in (*names, "not_before_ns"):
+    for name in (*names, "pinned_prefill_rank", "not_before_ns"):
         values = getattr(load, name)
         columns[name] = None if values is None else values[keep]
     if load.hash_offsets is not None and load.hash_ids is not None:

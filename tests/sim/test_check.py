@@ -52,6 +52,7 @@ def load(**columns: Any) -> Workload:
         ({"prompt_tokens": [8, 8]}, "workload column prompt_tokens has 2 rows, arrival_ns has 3"),
         ({"output_tokens": [8]}, "workload column output_tokens has 1 rows, arrival_ns has 3"),
         ({"session": [8]}, "workload column session has 1 rows, arrival_ns has 3"),
+        ({"pinned_prefill_rank": [0, -1, 0]}, "request 0: pinned_prefill_rank names a rank of a prefill pool"),
         ({"pinned_rank": [0] * 4}, "workload column pinned_rank has 4 rows, arrival_ns has 3"),
         ({"concurrency": 0}, "concurrency=0 must be at least 1"),
         ({"hash_offsets": [0, 2, 4]}, "hash_offsets must have one entry more than there are requests"),

@@ -10,11 +10,12 @@ import pytest
 import sim.engine
 import sim.reference
 import sim.reference_pools
+from sim.errors import WorkloadError
 from sim.inputs import Workload
 from sim.result import FAILED, REJECTED, UNFINISHED, MemorySink
 from sim.spec import EngineSpec, FixedTiming, PoolsSpec, Transfer
 from tests.sim.answers import Answer, ask, difference
-from tests.sim.pool_worlds import pool_variant, pool_world
+from tests.sim.pool_worlds import pinned_pool, pool_variant, pool_world
 from tests.sim.reached import Lines, lines_that_say
 
 WORLDS, SWEEP = 1_000, 100
@@ -36,6 +37,21 @@ def test_senders_that_stop_and_prices_from_arrays_give_the_same_tables() -> None
         asked = pool_variant(seed)
         said = difference(ask(sim.reference.replay, asked), ask(sim.engine.replay, asked))
         assert not said, f"pool_variant({seed}): {said}"
+
+
+def test_pinned_requests_give_the_same_tables() -> None:
+    for seed in range(100):
+        asked = pinned_pool(seed)
+        said = difference(ask(sim.reference.replay, asked), ask(sim.engine.replay, asked))
+        assert not said, f"pinned_pool({seed}): {said}"
+
+
+@pytest.mark.parametrize(("name", "role"), [("pinned_rank", "decode"), ("pinned_prefill_rank", "prefill")])
+def test_a_pin_names_a_rank_of_its_pool(name: str, role: str) -> None:
+    one = np.ones(2, np.int64)
+    load = Workload(one, one, one, **{name: np.array([-1, 4])})
+    with pytest.raises(WorkloadError, match=f"^request 1: {name} must be below the 4 ranks of the {role} pool$"):
+        sim.engine.replay(PoolsSpec(*[EngineSpec(workers=2, dp=2, async_scheduling=False)] * 2), load, MemorySink())
 
 
 def _seen(answer: Answer) -> set[str]:
