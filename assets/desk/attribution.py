@@ -8,14 +8,16 @@ from typing import Any
 from assets.desk.pair import Pair
 
 # Parts of a request's time, in the order it passes through them; columns of view `request_phases`.
+HANDOVER = {
+    "destination": "destination_ns",
+    "transfer": "transfer_ns",
+    "decode admission": "ready_ns",
+    "first decode pass": "first_decode_ns",
+}
+_START = {"queueing": "queue_ns", "prefill": "prefill_ns", **HANDOVER}
 PARTS = {
-    "ttft": {"queueing": "queue_ns", "prefill": "prefill_ns", "preemption": "preempted_first_ns"},
-    "e2e": {
-        "queueing": "queue_ns",
-        "prefill": "prefill_ns",
-        "pass time": "decode_ns",
-        "preemption": "preempted_ns",
-    },
+    "ttft": {**_START, "preemption": "preempted_first_ns"},
+    "e2e": {**_START, "pass time": "decode_ns", "preemption": "preempted_ns"},
 }
 ONE_SIDED = "requests on one side only"
 
@@ -28,7 +30,8 @@ class Attribution:
         latency: "ttft" or "e2e".
         n_common: requests that have it on both sides.
         n_base: on the base's side; its sum is `base_ns`.
-        parts: name -> (sum over common requests in base, in head), ns.
+        parts: name -> (sum over common requests in base, in head), ns. Those of HANDOVER only where prompts were
+            handed over on either side.
         only_base_ns: sum over requests that have it in base only; with `only_head_ns` the last term.
     """
 
@@ -75,10 +78,15 @@ def attribute(pair: Pair) -> list[Attribution]:
         FROM joined
     """
     row = pair.row(query)
-    return [_attribution(latency, row) for latency in PARTS]
+    return [_attribution(latency, parts_of(latency, pair), row) for latency in PARTS]
 
 
-def _attribution(latency: str, row: dict[str, Any]) -> Attribution:
+def parts_of(latency: str, pair: Pair) -> dict[str, str]:
+    """Name -> column of view `request_phases`, of the parts that these runs have."""
+    return {n: c for n, c in PARTS[latency].items() if pair.hands_over or n not in HANDOVER}
+
+
+def _attribution(latency: str, parts: dict[str, str], row: dict[str, Any]) -> Attribution:
     def ns(name: str) -> int:
         return int(row[name] or 0)
 
@@ -89,7 +97,7 @@ def _attribution(latency: str, row: dict[str, Any]) -> Attribution:
         n_head=row["n_head"],
         base_ns=ns(f"base_{latency}"),
         head_ns=ns(f"head_{latency}"),
-        parts={n: (ns(f"base_{latency}_{c}"), ns(f"head_{latency}_{c}")) for n, c in PARTS[latency].items()},
+        parts={n: (ns(f"base_{latency}_{c}"), ns(f"head_{latency}_{c}")) for n, c in parts.items()},
         only_base_ns=ns(f"only_base_{latency}"),
         only_head_ns=ns(f"only_head_{latency}"),
     )

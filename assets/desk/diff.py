@@ -23,7 +23,7 @@ class Diff:
         base, head: rows of `runs`.
         tables: (table, rows in base, rows in head) of those that differ.
         first_pass: None when no pass differs.
-        mechanism: why the runs part; None when no pass and no request differs.
+        mechanism: why the runs part; None when no pass, no request and no handover differs.
         matched_by: how requests of the two sides were found to be the same.
         same_in_common: releases that declare tables differently hold the same rows in the columns that both write.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from assets.desk.attribution import parts_of
 from assets.desk.pair import Pair
 
 WINDOWS = 12
@@ -98,8 +99,8 @@ def requests(pair: Pair) -> dict[str, Any]:
 
 
 def movers(pair: Pair, n: int = MOVERS) -> list[dict[str, Any]]:
-    """Requests whose E2E changed most, with the parts of the change."""
-    parts = ("queue_ns", "prefill_ns", "decode_ns", "preempted_ns", "ttft_ns", "e2e_ns")
+    """Requests whose E2E changed most, with the parts of the change, in their order."""
+    parts = (*parts_of("e2e", pair).values(), "ttft_ns", "e2e_ns")
     return pair.rows(f"""
         SELECT request_id, {", ".join(f"h.{p} - b.{p} AS {p}" for p in parts)}
         FROM base.request_phases b JOIN head.request_phases h USING (request_id)

@@ -11,6 +11,8 @@ from assets.desk.matching import is_closed_loop
 from assets.desk.pair import Pair
 
 ABSENT = "(not set)"
+# Settings that reach the prices of transfers.
+_TRANSFER, _SENT_BYTES = "engine.kv_transfer", "prefill.kv_cache.bytes_per_token"
 _FACTS = ("external_id", "session_id", "turn", "prompt_tokens", "requested_tokens")
 
 
@@ -52,7 +54,7 @@ def input_changes(pair: Pair) -> list[Change]:
         sources = [_source(run) for run in (base, head)]
         if sources[0] != sources[1]:
             changes.append(Change("performance data", "source", *sources))
-        if not any(".timing" in f or f.startswith("engine.kv_transfer") for f in changed):
+        if not any(".timing" in f or f.startswith(_TRANSFER) or f.endswith(_SENT_BYTES) for f in changed):
             changes.append(_digest("performance data", "content", "performance_digest", base, head))
     if base["engine_digest"] != head["engine_digest"]:
         changes.append(_digest("engine", "sources", "engine_digest", base, head))

@@ -1,7 +1,7 @@
 """Why two runs part at their first divergent pass: the first of its causes, in the order a scheduler decides.
 
-Who has arrived; whose prompt it is; who loses blocks; what the cache holds; who is admitted with how many tokens; what
-the pass costs; what comes out of it.
+Who has arrived; whose prompt it is; whose KV has come from another pool; who loses blocks; what the cache holds; who is
+admitted with how many tokens; what the pass costs; what comes out of it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from assets.desk.divergence import CHOICE, SPAN_PASSES, FirstPass, pass_row
+from assets.desk.divergence import CHOICE, COMPARED, SPAN_PASSES, FirstPass, pass_row
+from assets.desk.handover import DESTINATION, TRANSFER, first_handover
 from assets.desk.pair import Pair
 
 ARRIVAL = "arrival"
@@ -21,7 +22,7 @@ SAMPLING = "sampling"
 LENGTH = "length"
 STOP = "stop"
 UNEXPLAINED = "unexplained"
-MECHANISMS = (ARRIVAL, ADMISSION, PREFIX, PREEMPTION, PRICE, SAMPLING, LENGTH, STOP)
+MECHANISMS = (ARRIVAL, DESTINATION, TRANSFER, ADMISSION, PREFIX, PREEMPTION, PRICE, SAMPLING, LENGTH, STOP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def explain(pair: Pair, first: FirstPass) -> Mechanism:
     """The mechanism behind the first divergent pass."""
     causes = []
     if first.choice_differs or not first.differing():
-        causes = [_arrival, _stop, _preemption, _batch, _pool, _timing]
+        causes = [_arrival, _stop, _handover, _preemption, _batch, _pool, _timing]
     causes += [_price, _outcome, _slowest_rank]
     for cause in causes:
         found = cause(pair, first)
@@ -46,9 +47,10 @@ def explain(pair: Pair, first: FirstPass) -> Mechanism:
 
 
 def explain_requests(pair: Pair) -> Mechanism | None:
-    """Why requests differ although no pass does. None when they do not."""
+    """Why requests, or their ways between pools, differ although no pass does. None when they do not."""
     if pair.same("requests") and pair.matched_by == "request_id":
-        return None
+        found = None if pair.same("handoffs") else first_handover(pair)
+        return found and Mechanism(found[0], f"{found[1]}, which changes no pass")
     rows = pair.rows("""
         SELECT request_id, b.request_id IS NULL OR h.request_id IS NULL AS one_sided,
                b.request_id IS NOT NULL AS in_base, b.status AS base, h.status AS head,
@@ -80,14 +82,27 @@ def _chosen(first: FirstPass) -> list[int]:
     return [row["chosen_ns"] for row in (first.base, first.head) if row is not None]
 
 
+def _placed(side: str) -> str:
+    """Requests with the rank that they came to first: prompts that were handed over have gone on."""
+    return f"""(SELECT r.request_id, r.arrival_ns, coalesce(o.source_worker, r.worker) AS worker,
+               coalesce(o.source_rank, r.dp_rank) AS dp_rank
+        FROM {side}.requests r LEFT JOIN {side}.handoffs o USING (request_id))"""
+
+
+def _handover(pair: Pair, first: FirstPass) -> Mechanism | None:
+    """KV that comes from another pool at another time, or goes elsewhere."""
+    found = first_handover(pair, first.at_ns)
+    return found and Mechanism(*found)
+
+
 def _arrival(pair: Pair, first: FirstPass) -> Mechanism | None:
     """A request of this rank that is missing, or arrives or is sent elsewhere, on one side."""
     rows = pair.rows(f"""
-        WITH b AS (FROM base.requests t WHERE {_here(first)}), h AS (FROM head.requests t WHERE {_here(first)})
+        WITH b AS (FROM {_placed("base")} t WHERE {_here(first)}), h AS (FROM {_placed("head")} t WHERE {_here(first)})
         SELECT request_id, b.arrival_ns AS base, h.arrival_ns AS head,
-               (SELECT any_value([o.worker, o.dp_rank, o.arrival_ns]) FROM base.requests o
+               (SELECT any_value([o.worker, o.dp_rank, o.arrival_ns]) FROM {_placed("base")} o
                 WHERE o.request_id = coalesce(b.request_id, h.request_id)) AS in_base,
-               (SELECT any_value([o.worker, o.dp_rank, o.arrival_ns]) FROM head.requests o
+               (SELECT any_value([o.worker, o.dp_rank, o.arrival_ns]) FROM {_placed("head")} o
                 WHERE o.request_id = coalesce(b.request_id, h.request_id)) AS in_head
         FROM b FULL JOIN h USING (request_id)
         WHERE b.arrival_ns IS DISTINCT FROM h.arrival_ns AND least(b.arrival_ns, h.arrival_ns) <= {max(_chosen(first))}
@@ -226,11 +241,29 @@ def _pool(pair: Pair, first: FirstPass) -> Mechanism | None:
         return None
     if set(first.differing(CHOICE)) - {"active_blocks", "cached_blocks"} or not first.choice_differs:
         return None
+    if "active_blocks" not in first.differing(CHOICE):
+        # What lies unused in a pool decides nothing yet: where handovers part first, that is what it led to.
+        found = first_handover(pair, _until_it_matters(pair))
+        if found is not None:
+            return Mechanism(*found)
     blocks = " and ".join(
         f"{row['active_blocks']} in use and {row['cached_blocks']} cached in {side}"
         for side, row in _both(first.base, first.head)
     )
     return Mechanism(PREFIX, f"the same batch leaves other blocks: {blocks}")
+
+
+def _until_it_matters(pair: Pair) -> int | None:
+    """When the first pass was chosen that differs in more than in unused blocks; None if none does."""
+    if not pair.hands_over:
+        return -1
+    columns = [c for c in COMPARED if c != "cached_blocks"]
+    row = pair.row(f"""
+        SELECT min(least(b.chosen_ns, h.chosen_ns)) AS at_ns
+        FROM base.passes b FULL JOIN head.passes h USING (worker, dp_rank, pass_no)
+        WHERE {" OR ".join(f"b.{c} IS DISTINCT FROM h.{c}" for c in columns)}
+    """)
+    return row["at_ns"]
 
 
 def _timing(pair: Pair, first: FirstPass) -> Mechanism | None:

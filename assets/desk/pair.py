@@ -114,6 +114,11 @@ class Pair:
         (row,) = self.rows(query, parameters)
         return row
 
+    @property
+    def hands_over(self) -> bool:
+        """Whether prompts went from a prefill to a decode pool on either side."""
+        return any(side.n_rows("handoffs") for side in (self.base, self.head))
+
     def same(self, table: str) -> bool:
         """Whether the table holds the same rows on both sides, by its digest."""
         return same_table(self.base, self.head, table)

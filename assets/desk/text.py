@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from assets.desk.attribution import ONE_SIDED, Attribution
+from assets.desk.attribution import ONE_SIDED, PARTS, Attribution
 from assets.desk.diff import Diff
 from assets.desk.divergence import FirstPass
 from assets.desk.figures import Figure
@@ -180,11 +180,17 @@ def _requests(diff: Diff) -> list[str]:
     told = " · ".join(f"{n:,} {what}" for what, n in counts if n) or "none differs"
     lines = [f"requests   {told}"]
     if diff.movers:
-        rows = [["moved most, ms", "queueing", "prefill", "pass time", "preemption", "TTFT", "E2E"]]
-        names = ("queue_ns", "prefill_ns", "decode_ns", "preempted_ns", "ttft_ns", "e2e_ns")
-        rows += [[f"request {m['request_id']}", *(_ms(m[n], "+") for n in names)] for m in diff.movers]
-        lines += _columns(rows, right=range(1, 7))
+        names = mover_columns(diff)
+        rows = [["moved most, ms", *names]]
+        rows += [[f"request {m['request_id']}", *(_ms(m[c], "+") for c in names.values())] for m in diff.movers]
+        lines += _columns(rows, right=range(1, 1 + len(names)))
     return lines
+
+
+def mover_columns(diff: Diff) -> dict[str, str]:
+    """Title -> key of the parts of a mover's change, then TTFT and E2E."""
+    known = PARTS["e2e"] | {"TTFT": "ttft_ns", "E2E": "e2e_ns"}
+    return {title: column for title, column in known.items() if diff.movers and column in diff.movers[0]}
 
 
 def _windows(diff: Diff) -> list[str]:

@@ -9,7 +9,7 @@ from assets.desk.report import charts, series
 from assets.desk.report.of_run import KV_TITLE
 from assets.desk.report.page import Page
 from assets.desk.session import open_run
-from assets.desk.text import LATENCIES, PASS_ROWS, SHOWN, diff_text
+from assets.desk.text import LATENCIES, PASS_ROWS, SHOWN, diff_text, mover_columns
 
 
 def diff_page(base: Recorded, head: Recorded) -> str:
@@ -125,9 +125,9 @@ def _movers(page: Page, diff: Diff) -> None:
     if not diff.movers:
         return
     page.heading("Requests that moved most, ms")
-    names = ("queue_ns", "prefill_ns", "decode_ns", "preempted_ns", "ttft_ns", "e2e_ns")
-    rows = [[str(m["request_id"]), *(f"{m[n] / 1e6:+,.3f}" for n in names)] for m in diff.movers]
-    page.table(["request", "queueing", "prefill", "pass time", "preemption", "TTFT", "E2E"], rows, right=range(1, 7))
+    names = mover_columns(diff)
+    rows = [[str(m["request_id"]), *(f"{m[c] / 1e6:+,.3f}" for c in names.values())] for m in diff.movers]
+    page.table(["request", *names], rows, right=range(1, 1 + len(names)))
 
 
 def _number(value: float | None, sign: str = "") -> str:

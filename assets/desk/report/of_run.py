@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from assets.desk.anomalies import Anomaly, ask, claims
+from assets.desk.attribution import HANDOVER, PARTS
 from assets.desk.pair import Recorded
 from assets.desk.report import charts, series
 from assets.desk.report.page import Page
@@ -41,9 +42,11 @@ def run_page(side: Recorded) -> str:
             "ORDER BY share_of_time DESC",
             [run_id],
         ).fetchall()
+        parts = {n: c for n, c in PARTS["e2e"].items() if side.n_rows("handoffs") or n not in HANDOVER}
+        asked = ", ".join(f"{column} / 1e6" for column in ("ttft_ns", *parts.values(), "e2e_ns"))
         slow = con.execute(
-            "SELECT request_id, ttft_ns / 1e6, queue_ns / 1e6, prefill_ns / 1e6, decode_ns / 1e6, preempted_ns / 1e6, "
-            "e2e_ns / 1e6 FROM request_phases WHERE run_id = ? ORDER BY ttft_ns DESC, request_id LIMIT 10",
+            f"SELECT request_id, {asked} FROM request_phases WHERE run_id = ? "
+            "ORDER BY ttft_ns DESC, request_id LIMIT 10",
             [run_id],
         ).fetchall()
     served = " on ".join(str(run[k]) for k in ("model", "hardware") if run.get(k))
@@ -77,9 +80,9 @@ def run_page(side: Recorded) -> str:
     page.table(["passes", "number", "share of time", "mean decoding", "ms per pass"], rows, right=range(1, 5))
     page.heading("Who waited longest for a first token")
     page.table(
-        ["request", "TTFT, ms", "queueing", "prefill", "pass time", "preemption", "E2E, ms"],
+        ["request", "TTFT, ms", *parts, "E2E, ms"],
         [[str(r), *(_number(v) for v in rest)] for r, *rest in slow],
-        right=range(1, 7),
+        right=range(1, 3 + len(parts)),
     )
     page.heading("Configuration")
     page.text(json.dumps(json.loads(run["config_json"]), indent=1))

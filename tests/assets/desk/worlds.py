@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from assets.desk.pair import Recorded
-from assets.identity import canonical_json, digest, timing_digest
+from assets.identity import canonical_json, digest, performance_digest
 from perf_db.commit import read_commit
 from perf_db.layout import Layout
 from perf_db.writer import Identity, RunWriter
+from sim import reference, reference_pools
 from sim.inputs import Workload
 from sim.metrics import compute
-from sim.reference import replay
 from sim.result import Columns, MemorySink
-from sim.spec import EngineSpec, TableTiming
+from sim.spec import Deployment, EngineSpec, PoolsSpec, TableTiming, Transfer
 from tests.perf_db.hand_made import run_facts
 
 BLOCK = 4
@@ -46,6 +46,17 @@ def deployment(seed: int, **changes: Any) -> EngineSpec:
         dp=rng.choice([1, 1, 2]),
     )
     return dataclasses.replace(spec, **changes)
+
+
+def pools(seed: int) -> PoolsSpec:
+    """Two such pools: prompts are computed in the first, and wait for a transfer and for room in the second."""
+    rng = random.Random(f"pools {seed}")
+    one = deployment(seed, async_scheduling=False, workers=1, dp=1, profile=rng.choice(["vllm", "parity"]))
+    return PoolsSpec(
+        dataclasses.replace(one, blocks=rng.randint(24, 40), workers=rng.choice([1, 2]), dp=rng.choice([1, 1, 2])),
+        dataclasses.replace(one, blocks=one.blocks + 8, workers=rng.choice([1, 1, 2]), dp=rng.choice([1, 1, 2])),
+        Transfer(bytes_per_token=1000.0, bytes_per_second=rng.choice([4e6, 2e7]), missing_only=rng.random() < 0.5),
+    )
 
 
 def traffic(seed: int, n: int = 24) -> Workload:
@@ -76,16 +87,17 @@ class Run:
     tables: dict[str, Columns]
 
 
-def record(root: Path, run_id: str, spec: EngineSpec, load: Workload, *, ids: Any = None, **facts: Any) -> Run:
+def record(root: Path, run_id: str, spec: Deployment, load: Workload, *, ids: Any = None, **facts: Any) -> Run:
     """Replay and commit, as `run_replay` does.
 
     Args:
         ids: request_id of every request; None numbers them.
     """
     sink = MemorySink()
-    outcome = replay(spec, load, sink)
-    tables = {name: sink.table(name) for name in ("requests", "spans", "passes", "evidence", "pressure", "admissions")}
-    tables["chunks"] = sink.table("chunks")
+    replay = reference_pools.replay if isinstance(spec, PoolsSpec) else reference.replay
+    outcome = replay(spec, load, sink)  # type: ignore[operator]
+    names = ("requests", "spans", "passes", "evidence", "pressure", "admissions", "chunks", "handoffs")
+    tables = {name: sink.table(name) for name in names}
     layout = Layout(root)
     identity = Identity(np.arange(len(load)) if ids is None else np.asarray(ids))
     with RunWriter(layout, run_id, identity, lambda: None) as writer:
@@ -96,18 +108,20 @@ def record(root: Path, run_id: str, spec: EngineSpec, load: Workload, *, ids: An
     return Run(Recorded(read_commit(layout.commit_file(run_id)), root), tables)
 
 
-def about(spec: EngineSpec, load: Workload, end_ns: int, peak: int) -> dict[str, Any]:
+def about(spec: Deployment, load: Workload, end_ns: int, peak: int) -> dict[str, Any]:
     """The row of `runs`, with digests of what was replayed."""
-    known = {"timing", "blocks", "block_tokens"}
-    settings = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name not in known}
-    kv_cache = {"block_size": spec.block_tokens, "capacity": {"blocks": spec.blocks}}
-    settings["workers"] = {"replicas": spec.workers, "aggregated": {"kv_cache": kv_cache}}
+    if isinstance(spec, PoolsSpec):
+        sides = {name: _settings(side) for name, side in (("prefill", spec.prefill), ("decode", spec.decode))}
+        settings = {"kv_transfer": dataclasses.asdict(spec.transfer), "workers": sides}
+    else:
+        settings = _settings(spec)
+        settings["workers"] = {"replicas": spec.workers, "aggregated": {"kv_cache": settings.pop("kv_cache")}}
     trace = [getattr(load, f.name) for f in dataclasses.fields(load)]
     trace_digest = digest(*(x.tobytes() if isinstance(x, np.ndarray) else repr(x) for x in trace))
     parts = {
         "config_json": canonical_json({"engine": settings}),
         "trace_digest": trace_digest,
-        "performance_digest": timing_digest(spec.timing),
+        "performance_digest": performance_digest(spec),
         "provenance_json": json.dumps(_provenance(len(load))),
         "engine_digest": "engine",
     }
@@ -118,6 +132,12 @@ def about(spec: EngineSpec, load: Workload, end_ns: int, peak: int) -> dict[str,
         peak_active_blocks=peak,
         config_digest=digest(parts["config_json"]),
     )
+
+
+def _settings(spec: EngineSpec) -> dict[str, Any]:
+    known = {"timing", "blocks", "block_tokens"}
+    settings = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name not in known}
+    return settings | {"kv_cache": {"block_size": spec.block_tokens, "capacity": {"blocks": spec.blocks}}}
 
 
 def _provenance(n: int) -> dict[str, int]:
