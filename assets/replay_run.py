@@ -104,7 +104,11 @@ def run_replay(
     pricing = inputs.pricing or Pricing(inputs.spec)
     # Whatever ends the block before the commit, Ctrl-C and a cancelled Dagster step included, leaves nothing behind.
     with store.begin(run["run_id"], identity=_identity(inputs)) as writer:
-        sink = Tap(with_corrections(writer, inputs.spec), warmup=inputs.workload.warmup)
+        sink = Tap(
+            with_corrections(writer, inputs.spec),
+            warmup=inputs.workload.warmup,
+            ttft_to_prefill=config.ttft_ends == "prefill",
+        )
         outcome = replay(inputs.spec, inputs.workload, sink, progress=progress)
         replayed = time.perf_counter()
         for role, side_pricing in zip(roles(inputs.spec), pricing.sides, strict=True):
@@ -184,6 +188,7 @@ def run_facts(config: RunConfig, inputs: Inputs, *, name: str) -> dict[str, Any]
         "model": config.engine.model,
         "hardware": config.engine.hardware,
         "timing": pricing.timing,
+        "ttft_ends": config.ttft_ends,
         "mixed_pass": pricing.mixed_pass,
         "kv_blocks": inputs.spec.sides[-1].blocks,
         "kv_blocks_estimated": pricing.estimated_blocks,

@@ -22,8 +22,8 @@ GROUP BY first_bucket, last_bucket
 """
 
 TTFT = """
-SELECT (first_token_ns - arrival_ns) / 1e6 AS ttft_ms
-FROM requests WHERE run_id = $run AND status = 'completed' AND first_token_ns IS NOT NULL
+SELECT (ttft_at_ns - arrival_ns) / 1e6 AS ttft_ms
+FROM request_first_token WHERE run_id = $run AND status = 'completed' AND first_token_ns IS NOT NULL
 ORDER BY ttft_ms
 """
 

@@ -139,6 +139,17 @@ def _speculation(run: Mapping[str, Any], found: Figures) -> list[str]:
     return [f"speculation   {given['kind']}, {given['drafts']} drafts · {tokens} tokens a round; gaps in a burst are 0"]
 
 
+def _first_token(run: Mapping[str, Any]) -> list[str]:
+    ends = run.get("ttft_ends")
+    if ends is None:
+        return []
+    said = {
+        "decode": "TTFT ends with a decode worker's first token: transfer and a decode pass are in it",
+        "prefill": "TTFT ends when the prompt is computed: what follows is in E2E alone",
+    }
+    return [f"first token   {said[ends]}"]
+
+
 def _deployment(told: Mapping[str, Any]) -> str:
     return f"{told['backend']} {told['version']}, TP {told['tp']}, {told['gemm']}"
 
@@ -150,7 +161,7 @@ def _facts(run: Mapping[str, Any], found: Figures) -> list[str]:
     rates = f"{number(value('request_throughput', 'mean'))} requests/s · "
     rates += f"{number(value('input_throughput', 'mean'), ',.0f')} input tokens/s · "
     rates += f"{number(value('output_throughput', 'mean'), ',.0f')} output tokens/s"
-    lines = [*_timing(run), *_speculation(run, found), f"throughput    {rates}"]
+    lines = [*_timing(run), *_speculation(run, found), *_first_token(run), f"throughput    {rates}"]
     good = value("goodput", "share")
     if good is not None:
         per_second = number(value("goodput", "request_throughput"))

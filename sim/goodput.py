@@ -43,7 +43,11 @@ class Sla:
 
 
 def is_good(requests: Columns, completed: np.ndarray, sla: Limits) -> np.ndarray:
-    """Which completed requests met every limit. Whole nanoseconds, so a request exactly on a limit is good."""
+    """Which completed requests met every limit. Whole nanoseconds, so a request exactly on a limit is good.
+
+    Args:
+        requests: the requests table; column `ttft_at_ns` is the end of TTFT where that is not the first token.
+    """
     first, last = requests["first_token_ns"], requests["last_token_ns"]
     arrival, made = requests["arrival_ns"], requests["output_tokens"]
     good = completed.copy()
@@ -52,7 +56,7 @@ def is_good(requests: Columns, completed: np.ndarray, sla: Limits) -> np.ndarray
         return good & (np.where(made > 0, last, requests["end_ns"]) - arrival <= round(sla.e2e_ms * MS))
     good &= made > 0
     if sla.ttft_ms is not None:
-        good &= first - arrival <= round(sla.ttft_ms * MS)
+        good &= requests.get("ttft_at_ns", first) - arrival <= round(sla.ttft_ms * MS)
     if sla.itl_ms is not None:
         good &= last - first <= round(sla.itl_ms * MS) * np.maximum(made - 1, 0)
     return good

@@ -197,6 +197,7 @@ def compute(
     gpus_per_worker: int | tuple[int, int] | None = None,
     warmup: int = 0,
     acceptance: Columns | None = None,
+    handoffs: Columns | None = None,
 ) -> Metrics:
     """Every figure of one replay.
 
@@ -214,7 +215,11 @@ def compute(
         warmup: leading requests that do not count, as in the workload. Time then counts from the first arrival of one
             that does. Passes, memory and worker time are those of the whole replay.
         acceptance: the acceptance table, or None.
+        handoffs: the handoffs table where TTFT ends when the prompt is computed; None: with the first token, which
+            separate pools make after the handover (PD-16).
     """
+    if handoffs is not None:
+        requests = with_prompt_ends(requests, handoffs)
     status, arrival = requests["status"], requests["arrival_ns"]
     counted: np.ndarray | bool = True if warmup == 0 else np.arange(len(status)) >= warmup
     completed = (status == COMPLETED) & counted
@@ -265,6 +270,18 @@ def compute(
     )
 
 
+def with_prompt_ends(requests: Columns, handoffs: Columns) -> Columns:
+    """The requests table, and in column `ttft_at_ns` when each prompt was computed.
+
+    Whoever was not handed over got its first token with its prompt.
+    """
+    at = requests.get("ttft_at_ns", requests["first_token_ns"]).copy()
+    rows = np.searchsorted(requests["request"], handoffs["request"])  # requests are in order
+    made = at[rows] >= 0
+    at[rows[made]] = np.minimum(at[rows[made]], handoffs["held_ns"][made])
+    return requests | {"ttft_at_ns": at}
+
+
 def _gpus(spec: Deployment, told: int | tuple[int, int] | None) -> tuple[int, int]:
     if told is not None:
         return told if isinstance(told, tuple) else (0, told)
@@ -310,16 +327,22 @@ class Tap:
     """A sink that hands everything on and keeps what metrics need: the requests, and running sums.
 
     Lets metrics of a replay be computed whose tables go straight to disk, or, without a sink behind it, nowhere.
+
+    Args:
+        ttft_to_prefill: TTFT ends when a prompt is computed, not with the token that separate pools make of it later.
     """
 
-    def __init__(self, sink: Sink | None = None, *, warmup: int = 0) -> None:
+    def __init__(self, sink: Sink | None = None, *, warmup: int = 0, ttft_to_prefill: bool = False) -> None:
         self._sink, self._requests, self._warmup = sink, list[Columns](), warmup
+        self._handoffs: list[Columns] | None = [] if ttft_to_prefill else None
         self._committed, self._acceptance = 0, Acceptance()
 
     def rows(self, table: str, columns: Columns) -> None:
         """See `sim.result.Sink`."""
         if table == "requests":
             self._requests.append(columns)
+        elif table == "handoffs" and self._handoffs is not None:
+            self._handoffs.append({name: columns[name] for name in ("request", "held_ns")})
         elif table == "chunks":
             self._committed += committed_prefill_tokens(columns, self._warmup)
         elif table == "acceptance":
@@ -346,6 +369,9 @@ class Tap:
     ) -> Metrics:
         """Every figure of the replay that wrote here; arguments as in the function of that name."""
         gpus, table, warmup = gpus_per_worker, self.requests(), self._warmup
+        for part in self._handoffs or ():
+            # Each part with what the ones before it said: a request is in one of them.
+            table = with_prompt_ends(table, part)
         found = compute(table, outcome, None, spec, sla=sla, window=window, gpus_per_worker=gpus, warmup=warmup)
         drafted = None if spec.sides[-1].speculation is None else self._acceptance
         return replace(found, committed_prefill_tokens=self._committed, acceptance=drafted)
@@ -403,10 +429,11 @@ def _flow(requests: Columns, completed: np.ndarray, gaps: Gaps, window: tuple[in
 
 def _latencies(requests: Columns, chosen: np.ndarray, gaps: Gaps) -> dict[str, Distribution]:
     arrival, first, last = requests["arrival_ns"], requests["first_token_ns"], requests["last_token_ns"]
+    counted = requests.get("ttft_at_ns", first)
     made, second = requests["output_tokens"], requests["second_token_ns"]
     one, two = _rows_of(chosen & (made >= 1)), _rows_of(chosen & (made >= 2))
     return {
-        "ttft": of_ns(first[one] - arrival[one]),
+        "ttft": of_ns(counted[one] - arrival[one]),
         "ttst": of_ns(second[two] - first[two]),
         "tpot": of_floats((last[two] - first[two]) / ((made[two] - 1) * MS)),
         "itl": of_weighted_ns(gaps.ns, gaps.weights),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from assets.desk.pair import Pair
+from assets.desk.pair import Pair, Recorded
 
 # Parts of a request's time, in the order it passes through them; columns of view `request_phases`.
 HANDOVER = {
@@ -60,8 +60,13 @@ def attribute(pair: Pair) -> list[Attribution]:
     """TTFT and E2E."""
     sums = []
     for latency, parts in PARTS.items():
-        for side, columns in (("b", "base"), ("h", "head")):
-            sums += [f"sum({side}.{c}) FILTER (common) AS {columns}_{latency}_{c}" for c in parts.values()]
+        for alias, side in (("b", pair.base), ("h", pair.head)):
+            name = "base" if alias == "b" else "head"
+            for part, column in parts.items():
+                # Where TTFT ends with the prefill, what comes after is no part of it.
+                counts = part not in HANDOVER or latency != "ttft" or _holds_handover(side)
+                value = f"{alias}.{column}" if counts else "0"
+                sums.append(f"sum({value}) FILTER (common) AS {name}_{latency}_{column}")
     query = f"""
         WITH joined AS (
             SELECT b, h, b.request_id IS NOT NULL AND h.request_id IS NOT NULL AS common
@@ -83,7 +88,14 @@ def attribute(pair: Pair) -> list[Attribution]:
 
 def parts_of(latency: str, pair: Pair) -> dict[str, str]:
     """Name -> column of view `request_phases`, of the parts that these runs have."""
-    return {n: c for n, c in PARTS[latency].items() if pair.hands_over or n not in HANDOVER}
+    sides = (pair.base, pair.head)
+    between = pair.hands_over and (latency != "ttft" or any(_holds_handover(side) for side in sides))
+    return {n: c for n, c in PARTS[latency].items() if between or n not in HANDOVER}
+
+
+def _holds_handover(side: Recorded) -> bool:
+    """Whether the TTFT of this run counts to a decode worker's token."""
+    return side.run.get("ttft_ends") != "prefill"
 
 
 def _attribution(latency: str, parts: dict[str, str], row: dict[str, Any]) -> Attribution:

@@ -64,9 +64,9 @@ def windows(pair: Pair, n: int = WINDOWS) -> list[dict[str, Any]]:
         WITH filled AS ({" UNION ALL ".join(sides)}),
         moved AS (
             SELECT least(b.arrival_ns * {n} // {end}, {n - 1}) AS w, count(*) AS requests,
-                   sum((h.first_token_ns - h.arrival_ns) - (b.first_token_ns - b.arrival_ns))::BIGINT AS ttft_change_ns,
+                   sum((h.ttft_at_ns - h.arrival_ns) - (b.ttft_at_ns - b.arrival_ns))::BIGINT AS ttft_change_ns,
                    sum((h.last_token_ns - h.arrival_ns) - (b.last_token_ns - b.arrival_ns))::BIGINT AS e2e_change_ns
-            FROM base.requests b JOIN head.requests h USING (request_id)
+            FROM base.request_first_token b JOIN head.request_first_token h USING (request_id)
             WHERE b.status = 'completed' AND h.status = 'completed' AND b.first_token_ns IS NOT NULL
                   AND h.first_token_ns IS NOT NULL
             GROUP BY ALL
@@ -90,11 +90,11 @@ def requests(pair: Pair) -> dict[str, Any]:
                count(*) FILTER (b.cached_tokens_first IS DISTINCT FROM h.cached_tokens_first
                    AND b.request_id IS NOT NULL AND h.request_id IS NOT NULL) AS reuse_differs,
                count(*) FILTER (b.n_preemptions != h.n_preemptions) AS preemptions_differ,
-               count(*) FILTER (h.first_token_ns - h.arrival_ns > b.first_token_ns - b.arrival_ns) AS ttft_later,
-               count(*) FILTER (h.first_token_ns - h.arrival_ns < b.first_token_ns - b.arrival_ns) AS ttft_earlier,
+               count(*) FILTER (h.ttft_at_ns - h.arrival_ns > b.ttft_at_ns - b.arrival_ns) AS ttft_later,
+               count(*) FILTER (h.ttft_at_ns - h.arrival_ns < b.ttft_at_ns - b.arrival_ns) AS ttft_earlier,
                count(*) FILTER (h.last_token_ns - h.arrival_ns > b.last_token_ns - b.arrival_ns) AS e2e_later,
                count(*) FILTER (h.last_token_ns - h.arrival_ns < b.last_token_ns - b.arrival_ns) AS e2e_earlier
-        FROM base.requests b FULL JOIN head.requests h USING (request_id)
+        FROM base.request_first_token b FULL JOIN head.request_first_token h USING (request_id)
     """)
 
 

@@ -23,10 +23,11 @@ from perf_db.rows import sql_source
 from perf_db.schema import Table, quoted
 from perf_db.store import Store
 from perf_db.tables import METRICS, RESULT_TABLES
+from perf_db.views import in_order
 
 SIDES = ("base", "head")
 # Derived views that the desk asks; they find their tables in the schema they are made in.
-_DERIVED = ("request_phases",)
+_DERIVED = ("request_first_token", "request_phases")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,11 @@ def open_pair(base: Recorded, head: Recorded) -> Iterator[Pair]:
         con.execute(f"SET temp_directory = {quoted(str(Layout(head.root).spill))}")
         for name, side in zip(SIDES, (base, head), strict=True):
             con.execute(f"CREATE SCHEMA {name}")
+            ends = side.run.get("ttft_ends")
+            con.execute(
+                f"CREATE VIEW {name}.runs AS SELECT {quoted(side.run['run_id'])} AS run_id, "
+                f"{quoted(ends) if ends else 'NULL::VARCHAR'} AS ttft_ends"
+            )
             for table in RESULT_TABLES.values():
                 con.execute(
                     f"CREATE VIEW {name}.{table.name} AS {rows_query(side, table, _one_sided(base, head, table))}"
@@ -142,7 +148,7 @@ def open_pair(base: Recorded, head: Recorded) -> Iterator[Pair]:
                 if "request_id" in table.column_names:
                     rows = rows_query(head, table, _one_sided(base, head, table))
                     con.execute(f"CREATE OR REPLACE VIEW head.{table.name} AS {_renamed(rows, table)}")
-        for view in load_views():
+        for view in in_order(load_views()):
             if view.name in _DERIVED:
                 for name in SIDES:
                     con.execute(f"USE memory.{name}")

@@ -12,12 +12,12 @@ WITH long AS (
         run_id,
         replay_id,
         unnest([
-            {'latency': 'ttft', 'ns': first_token_ns - arrival_ns},
+            {'latency': 'ttft', 'ns': ttft_at_ns - arrival_ns},
             {'latency': 'ttst', 'ns': second_token_ns - first_token_ns},
             {'latency': 'e2e', 'ns': last_token_ns - arrival_ns},
             {'latency': 'queue', 'ns': admitted_ns - arrival_ns}
         ], recursive := true)
-    FROM requests
+    FROM request_first_token
     WHERE status = 'completed'
 )
 SELECT

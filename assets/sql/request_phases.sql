@@ -1,8 +1,8 @@
 -- One row per completed request that made a token: where the time to its first and to its last token went, without gap
--- or overlap. ttft_ns = queue_ns + prefill_ns + destination_ns + transfer_ns + ready_ns + first_decode_ns +
--- preempted_first_ns, and e2e_ns = queue_ns + prefill_ns + destination_ns + transfer_ns + ready_ns + first_decode_ns +
--- decode_ns + preempted_ns. The four in the middle are of prompts that were handed from a prefill to a decode worker,
--- and 0 for all others.
+-- or overlap. e2e_ns = queue_ns + prefill_ns + destination_ns + transfer_ns + ready_ns + first_decode_ns + decode_ns +
+-- preempted_ns, and ttft_ns = the same without decode_ns, with preempted_first_ns in place of preempted_ns; where TTFT
+-- ends with the prefill (`runs.ttft_ends`), ttft_ns = queue_ns + prefill_ns + preempted_first_ns. The four in the middle
+-- are of prompts that were handed from a prefill to a decode worker, and 0 for all others.
 -- queue_ns [ns] arrival to the start of the pass that first admitted it
 -- prefill_ns [ns] from there until its prompt was computed (its first token, where it decodes), without preemptions
 -- destination_ns [ns] until a decode worker had reserved room; its blocks stay in the prefill pool meanwhile
@@ -10,9 +10,9 @@
 -- ready_ns [ns] until the start of its first decode pass
 -- first_decode_ns [ns] until its first token, without preemptions
 -- decode_ns [ns] first to last token, without preemptions
--- preempted_first_ns [ns] before its first token: from losing its KV blocks until it had as much context again
+-- preempted_first_ns [ns] before the end of ttft_ns: from losing its KV blocks until it had as much context again
 -- preempted_ns [ns] the same up to its last token
--- ttft_ns [ns] arrival to first token
+-- ttft_ns [ns] arrival to first token, or as the run chose to the end of the prefill
 -- e2e_ns [ns] arrival to last token
 CREATE OR REPLACE VIEW request_phases AS
 WITH losses AS (
@@ -85,9 +85,10 @@ marks AS (
         least(greatest(h.decode_admitted_ns, arrived_at), r.first_token_ns)                      AS decoding_at,
         r.first_token_ns,
         r.last_token_ns,
+        r.ttft_at_ns,
         h.source_worker,
         h.source_rank
-    FROM requests r
+    FROM request_first_token r
     LEFT JOIN handoffs h ON h.run_id = r.run_id AND h.request_id = r.request_id
     WHERE r.status = 'completed' AND r.first_token_ns IS NOT NULL
 ),
@@ -127,9 +128,9 @@ SELECT
     m.decoding_at - m.arrived_at                                                    AS ready_ns,
     m.first_token_ns - m.decoding_at - coalesce(p.first_decode_ns, 0)               AS first_decode_ns,
     m.last_token_ns - m.first_token_ns - coalesce(p.decode_ns, 0)                   AS decode_ns,
-    coalesce(p.prefill_ns + p.first_decode_ns, 0)                                   AS preempted_first_ns,
+    coalesce(p.prefill_ns + if(m.ttft_at_ns = m.first_token_ns, p.first_decode_ns, 0), 0) AS preempted_first_ns,
     coalesce(p.prefill_ns + p.first_decode_ns + p.decode_ns, 0)                     AS preempted_ns,
-    m.first_token_ns - m.arrival_ns                                                 AS ttft_ns,
+    m.ttft_at_ns - m.arrival_ns                                                     AS ttft_ns,
     m.last_token_ns - m.arrival_ns                                                  AS e2e_ns
 FROM marks m
 LEFT JOIN preempted p ON p.run_id = m.run_id AND p.request_id = m.request_id;

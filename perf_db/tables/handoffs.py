@@ -13,7 +13,13 @@ HANDOFFS = Table(
         Column("worker", Dtype.INT32, "", "decode worker; null where none could ever hold the prompt", nullable=True),
         Column("dp_rank", Dtype.INT32, "", "attention-DP rank inside the decode worker", nullable=True),
         Column("prefill_admitted_ns", Dtype.INT64, "ns", "start of the prefill pass that admitted it first"),
-        Column("held_ns", Dtype.INT64, "ns", "prompt computed; from now on the source holds its blocks"),
+        Column(
+            "held_ns",
+            Dtype.INT64,
+            "ns",
+            "prompt computed; from now on the source holds its blocks. Where runs.ttft_ends is `prefill`, TTFT counts "
+            "to here",
+        ),
         Column(
             "reserved_ns", Dtype.INT64, "ns", "destination blocks taken and transfer begun; null not yet", nullable=True
         ),

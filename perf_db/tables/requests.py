@@ -27,8 +27,9 @@ REQUESTS = Table(
             "first_token_ns",
             Dtype.INT64,
             "ns",
-            "first output token; null if none was made. With separate pools it is a decode worker's: transfer and "
-            "a decode pass are in it, and handoffs.held_ns has the end of the prefill",
+            "first output token; null if none was made. With separate pools it is a decode worker's, after waiting for "
+            "room, the transfer and a decode pass; handoffs.held_ns has the end of the prefill, and runs.ttft_ends "
+            "tells which of the two TTFT counts to",
             nullable=True,
         ),
         Column("second_token_ns", Dtype.INT64, "ns", "second output token; null below two", nullable=True),

@@ -55,6 +55,15 @@ RUNS = Table(
             "the same by the memory model, where model and hardware are known; given blocks win",
             nullable=True,
         ),
+        Column(
+            "ttft_ends",
+            Dtype.TEXT,
+            "",
+            "what TTFT counts to with separate pools: `decode`, a decode worker's first token, so that waiting for "
+            "room, transfer and a decode pass are in it; or `prefill`, the prompt computed. Null with one pool: there "
+            "they are the same instant",
+            nullable=True,
+        ),
         Column("mixed_pass", Dtype.TEXT, "", "how a pass with prefill and decode work is priced"),
         Column(
             "unproven", Dtype.TEXT, "", "features used that no recorded engine confirms, comma-separated; '' for none"

@@ -49,6 +49,7 @@ class Evaluation(Section):
     """How the run is judged."""
 
     sla: Sla | None = None
+    ttft: Literal["decode", "prefill"] = "decode"
 
 
 def _run_name(name: str) -> str:
@@ -80,6 +81,12 @@ class RunConfig(Section):
         return limits if limits and (limits.ttft_ms or limits.itl_ms or limits.e2e_ms) else None
 
     @property
+    def ttft_ends(self) -> Literal["decode", "prefill"] | None:
+        """What TTFT counts to with separate pools: a decode worker's first token, or the prompt computed. None with one
+        pool: its prefill makes the first token, so that they are the same instant."""
+        return self.evaluation.ttft if self.engine.mode == "disaggregated" else None
+
+    @property
     def max_model_len(self) -> int | None:
         """Longest sequence in tokens; None for no limit."""
         found = self.engine.context_length
@@ -107,7 +114,7 @@ class RunConfig(Section):
         scheduler = worker.scheduler.model_copy(update={"async_scheduling": False})
         alone = Workers(aggregated=worker.model_copy(update={"scheduler": scheduler}))
         engine = self.engine.model_copy(update={"mode": "aggregated", "workers": alone, "kv_transfer": None})
-        return self.model_copy(update={"engine": engine})
+        return self.model_copy(update={"engine": engine, "evaluation": Evaluation(sla=self.evaluation.sla)})
 
     @property
     def gpus_per_worker(self) -> int | tuple[int, int]:
@@ -154,6 +161,11 @@ class RunConfig(Section):
             )
         worker = self.worker
         found = []
+        if self.evaluation.ttft != "decode":
+            found.append(
+                f"evaluation.ttft={self.evaluation.ttft} acts only with mode: disaggregated; "
+                "with one pool the prefill makes the first token"
+            )
         if worker.scheduler.max_batched_tokens < worker.scheduler.max_sequences:
             found.append(
                 f"max_batched_tokens={worker.scheduler.max_batched_tokens} is below "
@@ -248,6 +260,8 @@ class RunConfig(Section):
             if scheduler["capacity_policy"] == "guaranteed_no_evict":
                 scheduler["capacity_policy"] = None  # the default, said aloud
             scheduler["reserve_full_isl"] = worker.scheduler.reserve_full_isl is not False
+        if self.ttft_ends != "prefill":
+            values["evaluation"].pop("ttft")  # the default, or without effect
         values["traffic"].pop("zero_output")
         for name in ("context_length", "nextn", "nextn_accepted", *ESTIMATOR):
             values["engine"].pop(name)

@@ -10,6 +10,9 @@ import pytest
 
 from assets.checks import check_run
 from assets.desk.anomalies import examine
+from assets.desk.diff import diff_runs
+from assets.desk.pair import Recorded
+from assets.desk.text import diff_text
 from assets.replay_run import run_replay
 from assets.views import open_store
 from sim.config import load_run_config
@@ -172,3 +175,66 @@ def test_clean_drafts_pass(tmp_path: Path, profile: str, drafts: int) -> None:
     room = "active_blocks = active_blocks + cached_blocks + free_blocks, cached_blocks = 0, free_blocks = 0"
     tamper(tmp_path, run_id, f"UPDATE passes SET {room}", run={"peak_active_blocks": 14})
     assert "blocks_have_owners" in broken(tmp_path, run_id)
+
+
+def test_ttft_ends_where_the_run_says(tmp_path: Path) -> None:
+    """The same replay twice: metrics, views, goodput and the diff follow the choice, and nothing else moves."""
+    limits = {"ttft_ms": 25}
+    ids = {
+        ends: run(tmp_path, POOLS | {"evaluation": {"sla": limits, "ttft": ends}}, "parity")
+        for ends in ("decode", "prefill")
+    }
+    store = open_store(tmp_path)
+    asked = {"decode": "r.first_token_ns", "prefill": "h.held_ns"}
+    with store.connect() as con:
+        for ends, run_id in ids.items():
+            row = con.execute("SELECT ttft_ends FROM runs WHERE run_id = ?", [run_id]).fetchone()
+            assert row == (ends,)
+            # The sums by hand, from the instants that both runs keep.
+            expected = con.execute(
+                f"""SELECT sum({asked[ends]} - r.arrival_ns), count(*) FILTER ({asked[ends]} - r.arrival_ns <= 25e6)
+                FROM requests r JOIN handoffs h USING (run_id, request_id)
+                WHERE r.run_id = ? AND r.status = 'completed'""",
+                [run_id],
+            ).fetchone()
+            assert expected is not None and 0 < expected[1]
+            figures = con.execute(
+                """SELECT max(value * n) FILTER (metric = 'ttft' AND stat = 'mean'),
+                          max(value) FILTER (metric = 'goodput' AND stat = 'completed')
+                FROM metrics WHERE run_id = ? AND scope = 'run'""",
+                [run_id],
+            ).fetchone()
+            assert figures == (pytest.approx(expected[0] / 1e6), expected[1])
+            for query in (
+                "SELECT mean_ms * n FROM latency_summary WHERE run_id = ? AND latency = 'ttft'",
+                "SELECT sum(ttft_ms) FROM request_latency WHERE run_id = ?",
+                "SELECT sum(ttft_ns) / 1e6 FROM request_phases WHERE run_id = ?",
+            ):
+                assert con.execute(query, [run_id]).fetchone() == (pytest.approx(expected[0] / 1e6),), query
+            good = con.execute("SELECT n_good FROM goodput(ttft_ms := 25) WHERE run_id = ?", [run_id]).fetchone()
+            assert good == (expected[1],)
+        moved = "SELECT metric, stat FROM diff_metrics(?, ?) WHERE change != 0 AND metric NOT IN ('ttft', 'goodput')"
+        assert con.execute(moved, list(ids.values())).fetchall() == []
+        apart = "SELECT count(*) FROM diff_requests(?, ?) WHERE e2e_ns != 0 OR transfer_ns != 0"
+        assert con.execute(apart, list(ids.values())).fetchone() == (0,)
+    diff = diff_runs(*(Recorded.of_store(store, run_id) for run_id in ids.values()))
+    assert diff.input_change == ["configuration: evaluation.ttft"] and diff.explained
+    ttft, e2e = diff.attribution
+    assert e2e.change_ns == 0 and ttft.change_ns < 0 == sum(ttft.terms.values()) - ttft.change_ns
+    assert ttft.terms["transfer"] < 0 and ttft.terms["prefill"] == 0
+    assert "evaluation.ttft" in diff_text(diff)
+
+
+def test_one_pool_has_one_first_token() -> None:
+    """The choice is said to be without effect there, and is no part of what the run is."""
+    engine = {"workers": {"aggregated": {"timing": {"type": "fixed", "prefill_ms": 1, "decode_ms": 1}}}}
+    asked = [
+        load_run_config({"engine": engine, "evaluation": {"ttft": ends}} if ends else {"engine": engine})
+        for ends in (None, "decode", "prefill")
+    ]
+    assert [config.ttft_ends for config in asked] == [None, None, None]
+    assert asked[0].canonical() == asked[1].canonical() == asked[2].canonical()
+    assert any("evaluation.ttft=prefill" in said for said in asked[2].warnings)
+    pools = [load_run_config(POOLS | {"evaluation": {"ttft": ends}}) for ends in ("decode", "prefill")]
+    assert pools[0].canonical() == load_run_config(POOLS).canonical() != pools[1].canonical()
+    assert not any("ttft" in said for config in pools for said in config.warnings)
