@@ -1,8 +1,8 @@
 -- One row per completed request that made a token: where the time to its first and to its last token went, without gap
 -- or overlap. e2e_ns = queue_ns + prefill_ns + destination_ns + transfer_ns + ready_ns + first_decode_ns + decode_ns +
 -- preempted_ns, and ttft_ns = the same without decode_ns, with preempted_first_ns in place of preempted_ns; where TTFT
--- ends with the prefill (`runs.ttft_ends`), ttft_ns = queue_ns + prefill_ns + preempted_first_ns. The four in the middle
--- are of prompts that were handed from a prefill to a decode worker, and 0 for all others.
+-- ends with the prefill (`runs.ttft_ends`), ttft_ns = queue_ns + prefill_ns + preempted_first_ns. The four in the
+-- middle are of prompts that were handed from a prefill to a decode worker, and 0 for all others.
 -- queue_ns [ns] arrival to the start of the pass that first admitted it
 -- prefill_ns [ns] from there until its prompt was computed (its first token, where it decodes), without preemptions
 -- destination_ns [ns] until a decode worker had reserved room; its blocks stay in the prefill pool meanwhile

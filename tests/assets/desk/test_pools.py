@@ -197,7 +197,7 @@ def test_ttft_ends_where_the_run_says(tmp_path: Path) -> None:
                 WHERE r.run_id = ? AND r.status = 'completed'""",
                 [run_id],
             ).fetchone()
-            assert expected is not None and 0 < expected[1]
+            assert expected is not None and expected[1] > 0
             figures = con.execute(
                 """SELECT max(value * n) FILTER (metric = 'ttft' AND stat = 'mean'),
                           max(value) FILTER (metric = 'goodput' AND stat = 'completed')
@@ -238,3 +238,69 @@ def test_one_pool_has_one_first_token() -> None:
     pools = [load_run_config(POOLS | {"evaluation": {"ttft": ends}}) for ends in ("decode", "prefill")]
     assert pools[0].canonical() == load_run_config(POOLS).canonical() != pools[1].canonical()
     assert not any("ttft" in said for config in pools for said in config.warnings)
+
+
+def test_utilisation_is_that_of_each_pool(tmp_path: Path) -> None:
+    """By hand, rank by rank and pass by pass."""
+    run_id = run(tmp_path, POOLS, "parity")
+    with open_store(tmp_path).connect() as con:
+        end = con.execute("SELECT end_ns FROM runs").fetchall()[0][0]
+        passes = con.execute(
+            "SELECT worker, end_ns - start_ns, n_running, active_blocks, n_tokens FROM passes"
+        ).fetchall()
+        columns = "role, workers, ranks, gpus, n_passes, busy_share, mean_running, active_share, output_tokens_per_s"
+        found = con.execute(
+            f"SELECT {columns} FROM pool_utilisation WHERE run_id = ? ORDER BY role", [run_id]
+        ).fetchall()
+        held = con.execute("SELECT held_share FROM pool_utilisation ORDER BY role").fetchall()
+        on_hold = con.execute(
+            """SELECT sum((h.released_ns - h.held_ns) * ceil(r.prompt_tokens / 16)) FROM handoffs h
+            JOIN requests r USING (run_id, request_id)"""
+        ).fetchall()[0][0]
+        ratio = con.execute("SELECT ratio, gpus, limited_by, good_share, prefill_busy FROM pool_ratios").fetchall()
+    expected = []
+    for role, numbers, blocks in (("decode", (2,), 70), ("prefill", (0, 1), 60)):
+        mine = [row for row in passes if row[0] in numbers]
+        n, busy = len(numbers), sum(row[1] for row in mine)
+        running = sum(row[1] * row[2] for row in mine)
+        active = sum(row[1] * row[3] for row in mine)
+        made = sum(row[4] for row in mine)
+        expected.append(
+            (role, n, n, n, len(mine), *map(pytest.approx, (busy / n / end, running / n / end, active / blocks / busy)),
+             pytest.approx(made * 1e9 / end))
+        )  # fmt: skip
+    assert found == expected
+    assert held == [(None,), (pytest.approx(on_hold / (2 * 60 * end)),)]
+    assert ratio == [("2:1", 3, ratio[0][2], None, found[1][5])] and ratio[0][2] in ("prefill", "decode", "neither")
+
+
+@pytest.mark.parametrize(
+    ("change", "limit"),
+    [
+        ({}, "neither"),
+        ({"prefill": {"scheduler": {"max_batched_tokens": 64, "max_sequences": 1}}}, "prefill"),
+        ({"decode": {"scheduler": {"max_sequences": 2}}}, "decode"),
+    ],
+)
+def test_the_pool_that_limits(tmp_path: Path, change: dict[str, Any], limit: str) -> None:
+    """Enough of both; one prompt at a time, 64 tokens a pass; two places."""
+    content = copy.deepcopy(POOLS)
+    content["traffic"]["load"]["requests_per_second"] = 300 if change else 5
+    workers = content["engine"]["workers"]
+    for role, blocks in (("prefill", 4000), ("decode", 4000)):
+        workers[role]["kv_cache"]["capacity"]["blocks"] = blocks
+        workers[role]["scheduler"] = {"max_batched_tokens": 4096, "max_sequences": 64}
+        workers[role] |= change.get(role, {})
+    run(tmp_path, content, "parity")
+    with open_store(tmp_path).connect() as con:
+        assert con.execute("SELECT limited_by FROM pool_ratios").fetchall() == [(limit,)]
+
+
+def test_one_pool_has_one_row_and_no_ratio(tmp_path: Path) -> None:
+    engine = {"workers": {"aggregated": {"timing": {"type": "fixed", "prefill_ms": 1, "decode_ms": 1}}}}
+    traffic = {"source": {"type": "synthetic"}, "load": {"type": "burst"}, "stop": {"requests": 3}}
+    run(tmp_path, {"engine": engine, "traffic": traffic}, "vllm")
+    with open_store(tmp_path).connect() as con:
+        found = con.execute("SELECT role, workers, held_share, busy_share > 0.5 FROM pool_utilisation").fetchall()
+        assert found == [("aggregated", 1, None, True)]
+        assert con.execute("FROM pool_ratios").fetchall() == []

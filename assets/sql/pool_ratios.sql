@@ -1,0 +1,112 @@
+-- One row per replay with separate pools: what its ratio of prefill to decode workers is worth, and which pool limits
+-- it. Anybody may have to wait for the pass that runs; what counts is waiting longer than a mean pass of the pool. The
+-- pool for which requests do that longer limits, if it makes a tenth of the time to a decode worker's first token; and
+-- so does the decode pool where computed prompts then hold half of the prefill pool. Means and shares that need rows of
+-- requests or passes are null where those were not kept; all other figures are those of table `metrics`.
+-- name [] the run's, or the scenario's
+-- ratio [] prefill workers : decode workers
+-- prefill_workers [workers] of the prefill pool
+-- decode_workers [workers] of the decode pool
+-- gpus [GPUs] of both pools
+-- requests_per_s_per_gpu [requests/s] completed
+-- output_tokens_per_s_per_gpu [tok/s] output tokens of completed requests
+-- ttft_p50_ms [ms] TTFT, median; what it counts to is in `runs.ttft_ends`
+-- ttft_p99_ms [ms] TTFT, 99th percentile
+-- tpot_p50_ms [ms] TPOT, median
+-- tpot_p99_ms [ms] TPOT, 99th percentile
+-- e2e_p50_ms [ms] E2E, median
+-- e2e_p99_ms [ms] E2E, 99th percentile
+-- good_share [ratio] completed requests within the run's limits; null without limits
+-- good_requests_per_s_per_gpu [requests/s] those
+-- prefill_busy [ratio] `busy_share` of the prefill pool in `pool_utilisation`
+-- decode_busy [ratio] the same of the decode pool
+-- prefill_held [ratio] part of the prefill pool's blocks that computed prompts hold
+-- decode_active [ratio] `active_share` of the decode pool
+-- queue_ms [ms] mean wait for the prefill pool: `queue_ns` in `request_phases`
+-- transfer_ms [ms] mean time of a transfer
+-- decode_wait_ms [ms] mean wait for the decode pool: for room there and, after the transfer, for its first pass
+-- limited_by [] `prefill`, `decode` or `neither`
+CREATE OR REPLACE VIEW pool_ratios AS
+WITH figures AS (
+    SELECT
+        run_id,
+        max(value) FILTER (metric = 'request_throughput' AND stat = 'mean')         AS requests_per_s,
+        max(value) FILTER (metric = 'output_throughput' AND stat = 'mean')          AS output_tokens_per_s,
+        max(value) FILTER (metric = 'ttft' AND stat = 'median')                     AS ttft_p50_ms,
+        max(value) FILTER (metric = 'ttft' AND stat = 'p99')                        AS ttft_p99_ms,
+        max(value) FILTER (metric = 'tpot' AND stat = 'median')                     AS tpot_p50_ms,
+        max(value) FILTER (metric = 'tpot' AND stat = 'p99')                        AS tpot_p99_ms,
+        max(value) FILTER (metric = 'e2e_latency' AND stat = 'median')              AS e2e_p50_ms,
+        max(value) FILTER (metric = 'e2e_latency' AND stat = 'p99')                 AS e2e_p99_ms,
+        max(value) FILTER (metric = 'goodput' AND stat = 'share')                   AS good_share,
+        max(value) FILTER (metric = 'goodput' AND stat = 'request_throughput')      AS good_requests_per_s
+    FROM metrics
+    WHERE scope = 'run'
+    GROUP BY run_id
+),
+pools AS (
+    SELECT
+        run_id,
+        replay_id,
+        max(workers) FILTER (role = 'prefill')          AS prefill_workers,
+        max(workers) FILTER (role = 'decode')           AS decode_workers,
+        sum(gpus)::BIGINT                               AS gpus,
+        max(busy_share) FILTER (role = 'prefill')       AS prefill_busy,
+        max(busy_share) FILTER (role = 'decode')        AS decode_busy,
+        max(pass_ms * 1e6) FILTER (role = 'prefill')    AS prefill_pass_ns,
+        max(pass_ms * 1e6) FILTER (role = 'decode')     AS decode_pass_ns,
+        max(held_share) FILTER (role = 'prefill')       AS prefill_held,
+        max(active_share) FILTER (role = 'decode')      AS decode_active
+    FROM pool_utilisation
+    WHERE role IN ('prefill', 'decode')
+    GROUP BY run_id, replay_id
+),
+waits AS (
+    SELECT
+        run_id,
+        sum(queue_ns) / (count(*) * 1e6)                    AS queue_ms,
+        sum(transfer_ns) / (count(*) * 1e6)                 AS transfer_ms,
+        sum(destination_ns + ready_ns) / (count(*) * 1e6)   AS decode_wait_ms,
+        sum(greatest(queue_ns - prefill_pass_ns::BIGINT, 0)) AS prefill_excess_ns,
+        sum(greatest(destination_ns - decode_pass_ns::BIGINT, 0) + greatest(ready_ns - decode_pass_ns::BIGINT, 0))
+                                                            AS decode_excess_ns,
+        sum(e2e_ns - decode_ns)                             AS first_token_ns
+    FROM request_phases
+    JOIN pools USING (run_id)
+    GROUP BY run_id
+)
+SELECT
+    p.run_id,
+    p.replay_id,
+    r.name,
+    p.prefill_workers || ':' || p.decode_workers            AS ratio,
+    p.prefill_workers,
+    p.decode_workers,
+    p.gpus,
+    f.requests_per_s / p.gpus                               AS requests_per_s_per_gpu,
+    f.output_tokens_per_s / p.gpus                          AS output_tokens_per_s_per_gpu,
+    f.ttft_p50_ms,
+    f.ttft_p99_ms,
+    f.tpot_p50_ms,
+    f.tpot_p99_ms,
+    f.e2e_p50_ms,
+    f.e2e_p99_ms,
+    f.good_share,
+    f.good_requests_per_s / p.gpus                          AS good_requests_per_s_per_gpu,
+    p.prefill_busy,
+    p.decode_busy,
+    p.prefill_held,
+    p.decode_active,
+    w.queue_ms,
+    w.transfer_ms,
+    w.decode_wait_ms,
+    CASE
+        WHEN w.run_id IS NULL THEN NULL
+        WHEN greatest(w.prefill_excess_ns, w.decode_excess_ns) < 0.1 * w.first_token_ns THEN 'neither'
+        WHEN w.decode_excess_ns >= w.prefill_excess_ns OR p.prefill_held >= 0.5 THEN 'decode'
+        ELSE 'prefill'
+    END                                                     AS limited_by
+FROM pools p
+JOIN runs r ON r.run_id = p.run_id
+JOIN figures f ON f.run_id = p.run_id
+LEFT JOIN waits w ON w.run_id = p.run_id;
