@@ -69,7 +69,7 @@ def _hand_out_bucket(cfg, st, po, k, bucket, tokenless):
     return n
 
 
-@kernel
+@inlined
 def _hand_out(cfg, inp, st, po, worker, now):
     """A prefill worker's pass ends: finished prompts are noted, those of tokenless requests first on each rank."""
     low = po.w[worker, P.FIRST_RANK]
@@ -182,7 +182,7 @@ def _start_worker(cfg, inp, st, po, prices, worker, now):
     return S.FINISHED, True
 
 
-@kernel
+@inlined
 def _start(prefill, decode, inp, st, po, for_prefill, for_decode, now):
     """Idle workers begin passes, in order."""
     g = st.g

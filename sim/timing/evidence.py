@@ -40,19 +40,21 @@ class EvidenceCounter:
         if self._arrays is not None:
             self._arrays.add(passes)
             return
-        asked = (passes["n_prefill"] > 0) if not self._flat else np.ones(len(passes["n_prefill"]), bool)
+        asked = slice(None) if self._flat else _rows_of(passes["n_prefill"] > 0)
         n, kv, new = (passes[name][asked] for name in ("n_prefill", "prefill_kv_tokens", "prefill_tokens"))
         safe = np.maximum(n, 1)
         seen = n * ((kv + new) // safe - kv // safe)
         self._phase(PREFILL, passes, asked, passes["prefill_cell"], passes["prefill_ns"], seen, kv)
-        asked = (passes["n_decode"] > 0) & (not self._flat)
+        if self._flat:
+            return
+        asked = _rows_of(passes["n_decode"] > 0)
         b, ctx = passes["n_decode"][asked], passes["decode_kv_tokens"][asked]
         y = ctx // b if self._table is not None else b
         self._phase(DECODE, passes, asked, passes["decode_cell"], passes["decode_ns"], ctx, y)
 
     def _phase(self, phase, passes, asked, cell, price, x, y) -> None:
         """`x` and `y` are the coordinates of the passes that `asked`."""
-        if not asked.any():
+        if not len(x):
             return
         cell, price, number = cell[asked], price[asked], passes["pass_no"][asked]
         outside = self._outside(phase, x, y)
@@ -108,6 +110,16 @@ class EvidenceCounter:
         return _columns(rows, EVIDENCE)
 
 
+def _rows_of(mask: np.ndarray) -> slice | np.ndarray:
+    """Where `mask` holds: without copying anything if that is everywhere, as it is in most batches of passes."""
+    rows = np.flatnonzero(mask)
+    return slice(None) if len(rows) == len(mask) else rows
+
+
+# What counting reads of a pass; splitting the others between two pools would be most of the work.
+_READ = ("pass_no", *FIRST_LOOKUP, "prefill_cell", "prefill_ns", "decode_cell", "decode_ns")
+
+
 class PoolsEvidence:
     """Lookups of two pools, by role."""
 
@@ -118,11 +130,14 @@ class PoolsEvidence:
     def add(self, passes: Columns) -> None:
         """As `EvidenceCounter.add`."""
         of_decode = passes["worker"] >= self._first_of_decode
-        for counter, mine in zip(self._sides, (~of_decode, of_decode), strict=True):
-            part = {name: values[mine] for name, values in passes.items()}
+        for counter, mask in zip(self._sides, (~of_decode, of_decode), strict=True):
+            mine = np.flatnonzero(mask)
+            part = {name: passes[name][mine] for name in _READ}
+            cells = part["prefill_cell"], part["decode_cell"]
             counter.add(part)
-            for name in ("prefill_cell", "decode_cell"):
-                passes[name][mine] = part[name]
+            for name, before in zip(("prefill_cell", "decode_cell"), cells, strict=True):
+                if part[name] is not before:
+                    passes[name][mine] = part[name]
 
     def columns(self) -> Columns:
         """The evidence table, the prefill pool's rows first."""
