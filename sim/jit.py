@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import re
 import sys
 from pathlib import Path
 
 import numba
+
+# When numba loads its array functions it looks for SciPy's BLAS, and loading that takes a tenth of a second of every
+# process. No kernel multiplies matrices, so numba is told there is none, and everybody else may have it afterwards.
+_BLAS = "scipy.linalg.cython_blas"
+if _BLAS not in sys.modules:
+    sys.modules[_BLAS] = None  # type: ignore[assignment]
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        del sys.modules[_BLAS]
 
 _SIM = Path(__file__).parent
 PRICES = "prices"  # folder beside the kernels, for compiled timing models
