@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assets.pricing_host import extras as host_extras
+from assets.pricing_host import factors as host_factors
+from assets.pricing_host import told as host_told
 from perf_db.gpu.errors import PerfDataError
 from sim.config import ConfigError
 from sim.config.engine import DerivedCapacity
@@ -279,6 +282,16 @@ def _op_level(config: RunConfig, timing: DefaultTiming, base: Path, needs: tuple
     from perf_db.gpu.compile import Limits, compile_deployment
     from sim.jit import PRICES, cache_root
 
+    host = config.engine.host
+    layers, factors = None, dict(timing.factors)
+    if host is not None and (host.factors or host.in_passes):
+        from perf_db.gpu.models import load_model
+
+        layers = int(load_model(root, deployment.model).symbols["L"])
+    if host is not None and host.factors:
+        from perf_db.gpu.oplevel import OpLevel
+
+        factors = host_factors(config, timing, deployment, OpLevel(deployment, root, clean=timing.clean))
     scheduler = config.worker.scheduler
     limits = Limits(
         max_batched_tokens=scheduler.max_batched_tokens,
@@ -287,17 +300,17 @@ def _op_level(config: RunConfig, timing: DefaultTiming, base: Path, needs: tuple
         drafts=drafts_of(config)[1],
     )
     compiled = compile_deployment(
-        deployment, root, limits, clean=timing.clean, factors=timing.factors, folder=cache_root() / PRICES,
+        deployment, root, limits, clean=timing.clean, factors=factors, folder=cache_root() / PRICES,
         needs=needs,
     )  # fmt: skip
-    header = {**compiled.header, **timing.extras()}
+    header = {**compiled.header, **host_extras(config, timing, layers)}
     about, key = header.pop("provenance", {}), header.pop("key")
     made = ArrayTiming("op_level", header, compiled.arrays)
 
     def model() -> OpLevel:
         from perf_db.gpu.oplevel import OpLevel
 
-        return OpLevel(deployment, root, clean=timing.clean, factors=timing.factors)
+        return OpLevel(deployment, root, clean=timing.clean, factors=factors)
 
     provenance = {
         "estimation_mode": "op_level",
@@ -306,6 +319,7 @@ def _op_level(config: RunConfig, timing: DefaultTiming, base: Path, needs: tuple
         "deviation": header.get("deviation", {}),
         "limits": header.get("limits", {}),
         **({"refused": refused} if (refused := header.get("refused")) else {}),
+        **host_told(config),
     }
     cells = cache_root() / PRICES / f"{key}.cells.json"
     return _Made(made, "op_level", deployment.as_dict(), provenance, model=model, cells=cells)
@@ -338,7 +352,7 @@ def _embedded(config: RunConfig, timing: DefaultTiming, absent: PerfDataError) -
             "with pip install 'tracemill[perfdata]', or remove these fields"
         )
     # A sample has few batches; what lies between two of them is no new ground.
-    header = {**header, "between_batches": True, **timing.extras()}
+    header = {**header, "between_batches": True, **host_extras(config, timing, None)}
     made = ArrayTiming("forward", header, arrays)
     return _Made(
         made,
@@ -383,7 +397,7 @@ def _forward(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
     cell = match(table, forward_identity(config), cell=timing.fpm_cell)
     roofline, told = _whole_roofline(table.cells[cell], timing, base)
     header, arrays = compile_forward(table, cell, roofline)
-    header |= timing.extras()
+    header |= host_extras(config, timing, None)
     provenance = {
         "estimation_mode": "fpm_interpolation",
         "file": timing.fpm_parquet_path or timing.fpm_jsonl_path,
@@ -469,7 +483,7 @@ def _regression(config: RunConfig, timing: DefaultTiming, base: Path) -> _Made:
     observed = read_forward_jsonl(path)
     for each in observed:
         fitted.observe(each)
-    header: dict[str, Any] = {**timing.extras()}
+    header: dict[str, Any] = {**host_extras(config, timing, None)}
     made = ArrayTiming("regression", header, fitted.arrays())
     provenance = {
         "estimation_mode": "fpm_regression",

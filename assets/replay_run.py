@@ -192,6 +192,7 @@ def run_facts(config: RunConfig, inputs: Inputs, *, name: str) -> dict[str, Any]
         "mixed_pass": pricing.mixed_pass,
         "kv_blocks": inputs.spec.sides[-1].blocks,
         "kv_blocks_estimated": pricing.estimated_blocks,
+        "output_path_ns": front.reply_ns if (front := inputs.spec.sides[-1].front) is not None else None,
         "unproven": ",".join(unproven(inputs.spec)),
         "tracemill_version": metadata.version("tracemill"),
         "python_version": platform.python_version(),

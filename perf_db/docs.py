@@ -34,7 +34,8 @@ How to join them:
 - a pass: on `run_id`, `worker`, `dp_rank` and `pass_no`;
 - a token was made in a pass of its rank and became visible at that pass's `end_ns`: token *i* of a span in pass
   `first_pass + i`, and with speculative decoding, where a pass may make several, as `bursts` has it (the view
-  `token_passes` puts both together);
+  `token_passes` puts both together). With a front end, token and end times of `requests` are later by
+  `runs.output_path_ns`;
 - everything else about a run: `runs`, on `run_id`.
 
 What one row is:

@@ -41,6 +41,9 @@ _REQUEST_TIMES = {
 }
 
 
+SEEN_LATER = ("first_token_ns", "second_token_ns", "last_token_ns", "end_ns")  # by the client than by the engine
+
+
 class Collector:
     """Hands finished rows to the sink and derives what depends on the clock of passes."""
 
@@ -172,7 +175,10 @@ class Collector:
         self._hand_over("evidence", self.evidence.columns())
         if self.drafting is not None:
             self._hand_over("acceptance", self.acceptance.table())
-        return dict(zip(("gap_ns", "gap_weight", "gap_end_ns"), self.clock.gaps(uncounted), strict=True))
+        gap, weight, end = self.clock.gaps(uncounted)
+        if self.spec.front is not None:
+            end += self.spec.front.reply_ns
+        return {"gap_ns": gap, "gap_weight": weight, "gap_end_ns": end}
 
     def _requests(self, low: int, high: int) -> Columns:
         load, status, made = self.load, self.state.q[low:high, S.STATUS], self.state.q[low:high, S.RECEIVED]
@@ -187,6 +193,10 @@ class Collector:
             values["last_token_ns"][open_ended] = self.clock.last_token_ns(open_ended + low)
         values["request"] = np.arange(low, high, dtype=np.int64)
         values["second_token_ns"] = self.clock.second_token_ns[low:high]
+        if self.spec.front is not None:  # as the client sees it (2.8)
+            values["arrival_ns"] = self.state.sent[low:high].copy()
+            for name in SEEN_LATER:
+                values[name] = np.where(values[name] >= 0, values[name] + self.spec.front.reply_ns, -1)
         values["prompt_tokens"] = np.array(load.prompt_tokens[low:high], np.int64)
         values["requested_tokens"] = np.array(load.output_tokens[low:high], np.int64)
         return {name: values[name] for name in REQUESTS}

@@ -47,6 +47,8 @@ def replay(
         WorkloadError: the workload breaks its own contract (unsorted arrivals, lengths out of range).
     """
     if isinstance(spec, PoolsSpec):
+        if any(side.front is not None for side in spec.sides):
+            raise WorkloadError("separate pools know no front end; leave it out")
         from sim.pools import engine  # its kernels are compiled only for those who use them
 
         return engine.replay(spec, workload, sink, progress=progress)
@@ -55,7 +57,7 @@ def replay(
     began = time.perf_counter()
     shared = share(workload, spec.block_tokens, caching=spec.prefix_caching)
     follow = followers(workload)
-    config, inputs = config_of(spec, workload), inputs_of(workload, shared, follow)
+    config, inputs = config_of(spec, workload), inputs_of(workload, shared, follow, spec.front)
     # A worker may write this many rows of one kind between two looks at the logs.
     rows = spec.dp * (4 * config.seqs + 8)
     state, prices = allocate(spec, workload, shared, follow, config, rows), compile_timing(spec)

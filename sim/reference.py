@@ -38,7 +38,7 @@ from sim.result import (
     Outcome,
     Sink,
 )
-from sim.spec import Deployment, EngineSpec, PoolsSpec, Speculation
+from sim.spec import Deployment, EngineSpec, FrontEnd, PoolsSpec, Speculation
 from sim.speculation import draws
 from sim.timing.evidence import EvidenceCounter, PoolsEvidence
 from sim.timing.plain import CLOCK_END_NS, PlainPricer, Price, Work
@@ -63,7 +63,8 @@ class Request:
         self.asked = int(load.output_tokens[index])
         # Reaching a limit is a normal end, so limits only shorten the output (3.1).
         self.output = output
-        self.arrival = -1
+        self.arrival = -1  # in the engine
+        self.sent = -1  # by the client
         self.worker = self.dp_rank = -1
         self.status, self.reason, self.end = UNFINISHED, NO_REASON, -1
         self.known = self.prompt
@@ -808,6 +809,7 @@ class Tables:
 
     def __init__(self, load: Workload, spec: EngineSpec) -> None:
         self.load, self.bs, self.speculative = load, spec.block_tokens, spec.speculation is not None
+        self.reply = 0 if spec.front is None else spec.front.reply_ns
         self.rows: dict[str, list[tuple[int, ...]]] = {name: [] for name in TABLES}
         self.pressure = self.rows["pressure"]
         self.group_pass = -1
@@ -887,12 +889,15 @@ class Tables:
                 self.log_bursts(place, span, token)
             token += made
         admissions = [*(r.bootstrap.admissions if r.bootstrap else []), *r.admissions]
+        # Arrivals and tokens are those of the client (2.8).
+        seen = [made + self.reply for made in r.token_times]
+        end = r.end + self.reply if r.end >= 0 else -1
         preemptions = r.preemptions + (r.bootstrap.preemptions if r.bootstrap else 0)
-        times, cached = r.token_times, [c for _, c in admissions]
+        cached = [c for _, c in admissions]
         self.rows["requests"].append(
-            (r.index, r.worker, r.dp_rank, r.arrival, admissions[0][0] if admissions else -1)
-            + (times[0] if times else -1, times[1] if len(times) > 1 else -1, times[-1] if times else -1)
-            + (r.end, r.status, r.reason, r.prompt, r.asked, r.received)
+            (r.index, r.worker, r.dp_rank, r.sent, admissions[0][0] if admissions else -1)
+            + (seen[0] if seen else -1, seen[1] if len(seen) > 1 else -1, seen[-1] if seen else -1)
+            + (end, r.status, r.reason, r.prompt, r.asked, r.received)
             + (cached[0] if cached else -1, max(cached) if cached else -1, len(admissions), preemptions, len(spans))
         )
         if any(r.accepted):
@@ -933,8 +938,8 @@ class Source:
     """Which request arrives when: open loads by their times, closed loads by free slots, others after those they wait
     for."""
 
-    def __init__(self, load: Workload, requests: list[Request]) -> None:
-        self.load, self.requests = load, requests
+    def __init__(self, load: Workload, requests: list[Request], front: FrontEnd | None = None) -> None:
+        self.load, self.requests, self.front = load, requests, front
         n = len(requests)
         session = np.full(n, -1) if load.session is None else load.session
         self.waits: list[list[Wait]] = [[] for _ in range(n)]
@@ -958,7 +963,8 @@ class Source:
         self.arrived: dict[int, int] = {}
         self.over: dict[int, int] = {}
         self.turns: list[tuple[int, int, int]] = []  # heap of (ready, opener, request)
-        self.in_flight = self.sent = 0
+        self.in_flight = self.sent = self.opened = self.gone = 0
+        self.on_the_way: list[tuple[int, int]] = []  # heap of (arrival in the engine, request)
 
     def waits_of(self, i: int, before: int) -> list[Wait]:
         """What a request that does not open its session or play waits for (2.5)."""
@@ -977,15 +983,43 @@ class Source:
         return self.load.send_limit is not None and self.sent >= self.load.send_limit
 
     def next_time(self, now: int) -> int | None:
-        if self.exhausted:
-            return None
-        times = [self.turns[0][0]] if self.turns else []
-        if self.firsts and self.load.concurrency is None:
+        times = [self.on_the_way[0][0]] if self.on_the_way else []
+        if self.turns and not self.exhausted:
+            times.append(self.turns[0][0])
+        if self.firsts and self.load.concurrency is None and not self.exhausted:
             times.append(int(self.load.arrival_ns[self.firsts[0]]))
         return min(times) if times else None
 
     def due(self, now: int) -> Request | None:
         """The next request that arrives at `now`, stamped; None when nobody is due.
+
+        With a front end, what is sent sets out for the engine, and arrives when it is there (2.8). Of two that are
+        there at one instant, the earlier one in the source comes first.
+        """
+        if self.front is None:
+            return self.send(now)
+        while (request := self.send(now)) is not None:
+            heapq.heappush(self.on_the_way, (request.sent + self.way(self.front, request), request.index))
+        if not self.on_the_way or self.on_the_way[0][0] > now:
+            return None
+        when, index = heapq.heappop(self.on_the_way)
+        self.requests[index].arrival = when
+        return self.requests[index]
+
+    def way(self, front: FrontEnd, request: Request) -> int:
+        """From the client to the engine, ns."""
+        open_now = self.load.concurrency or self.sent - self.gone
+        return (
+            front.request_ns + round(float(request.prompt) * front.tokenization_ns / 1024) + front.client_ns * open_now
+        )
+
+    @property
+    def reply(self) -> int:
+        """What later than the engine a client knows, ns."""
+        return 0 if self.front is None else self.front.reply_ns
+
+    def send(self, now: int) -> Request | None:
+        """The next request that is sent at `now`; None when nobody is due.
 
         Of two that are due at one instant, the one whose session began earlier in the source comes first.
         """
@@ -1000,17 +1034,21 @@ class Source:
         elif load.concurrency is not None and self.firsts and self.in_flight < load.concurrency:
             when, index = now, self.firsts.popleft()  # 2.2: the arrival is the moment a slot is free
             self.in_flight += 1
+            self.opened += 1
+            if self.opened > load.concurrency:
+                when += self.reply  # the slot was another's, and its client knows a reply later
         else:
             return None
         request = self.requests[index]
-        request.arrival = self.arrived[index] = when
+        request.arrival = request.sent = self.arrived[index] = when
         self.sent += 1
         self.look(index)
         return request
 
     def ended(self, request: Request, now: int) -> None:
         """A request ended: who waits for that may become due; the last one of a session frees its slot."""
-        self.over[request.index] = now
+        self.over[request.index] = now + self.reply
+        self.gone += 1
         self.look(request.index)
         first = self.opener[request.index]
         self.members[first] -= 1
@@ -1056,7 +1094,7 @@ def replay(spec: Deployment, workload: Workload, sink: Sink) -> Outcome:
     out = Tables(workload, spec)
     outputs = spec.outputs(workload.prompt_tokens, workload.output_tokens)
     requests = [Request(i, workload, int(outputs[i])) for i in range(len(workload))]
-    source = Source(workload, requests)
+    source = Source(workload, requests, spec.front)
     groups = [Group(spec, w, out) for w in range(spec.workers)]
     next_worker, next_rank = 0, [0] * spec.workers
     now = 0
@@ -1125,7 +1163,7 @@ def finish(
     gaps: list[tuple[int, int]] = []
     for r in requests:
         if r.status == COMPLETED and r.index >= out.load.warmup:
-            gaps += [(b - a, b) for a, b in zip(r.token_times, r.token_times[1:], strict=False)]
+            gaps += [(b - a, b + out.reply) for a, b in zip(r.token_times, r.token_times[1:], strict=False)]
     for name in TABLES:
         sink.rows(name, tables[name])
     data = np.array(gaps, np.int64).reshape(-1, 2)

@@ -11,7 +11,7 @@ from sim.logs import logged
 from sim.plays import Followers
 from sim.prefix import Shared
 from sim.result import UNFINISHED
-from sim.spec import EngineSpec
+from sim.spec import EngineSpec, FrontEnd
 from sim.state import Config, Inputs, State
 
 # Small enough for the logs to stay in the processor's cache, and for drained columns to reuse memory.
@@ -82,10 +82,13 @@ def config_of(spec: EngineSpec, load: Workload) -> Config:
         plays=int(load.wait_offsets is not None),
         sends=-1 if load.send_limit is None else load.send_limit,
         pinned=int(load.pinned_rank is not None),
+        front=int(spec.front is not None),
+        client=0 if spec.front is None or load.concurrency is not None else spec.front.client_ns,
+        reply=0 if spec.front is None else spec.front.reply_ns,
     )
 
 
-def inputs_of(load: Workload, shared: Shared, follow: Followers) -> Inputs:
+def inputs_of(load: Workload, shared: Shared, follow: Followers, front: FrontEnd | None = None) -> Inputs:
     pinned = np.zeros(0, np.int32) if load.pinned_rank is None else np.array(load.pinned_rank, np.int32)
     arrival = np.array(load.arrival_ns, np.int64)
     return Inputs(
@@ -96,6 +99,7 @@ def inputs_of(load: Workload, shared: Shared, follow: Followers) -> Inputs:
         pinned=pinned,
         chain_at=shared.at,
         chain=shared.chain,
+        inbound=np.zeros(0, np.int64) if front is None else front.inbound(load.prompt_tokens, load.concurrency),
     )
 
 
@@ -151,6 +155,7 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, follow: Followers
         return np.empty((len(logged(table, drafting=spec.speculation is not None)), rows), np.int64)
 
     sessions = n if load.session is not None else 0
+    behind = n if spec.front is not None else 0
     return State(
         q=q,
         t=np.full((n, S.T_WIDTH), -1, np.int64),
@@ -173,6 +178,8 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, follow: Followers
         admissions=log("admissions", rows),
         chunks=log("chunks", rows + kept),
         pressure=log("pressure", rows),
+        sent=np.full(behind, -1, np.int64),
+        on_the_way=np.zeros((behind, 2), np.int64),
     )
 
 

@@ -77,6 +77,8 @@ def request_ended(cfg, inp, st, r, now):
 def _happened(cfg, inp, st, r, now, dispatch):
     """Request r arrived (`dispatch`) or ended: who waited for nothing but that becomes due after its delay (2.5)."""
     follow, pending = inp.follow, st.pending
+    if dispatch == 0:
+        now += cfg.reply  # an end is an end once the client knows of it
     for wait in range(inp.member[r, S.M_FOLLOW], inp.member[r + 1, S.M_FOLLOW]):
         if follow[wait, S.F_ON_DISPATCH] != dispatch:
             continue
@@ -85,7 +87,8 @@ def _happened(cfg, inp, st, r, now, dispatch):
         pending[follower, S.P_WAITS] -= 1
         if pending[follower, S.P_WAITS] == 0:
             opener = inp.member[follower, S.M_OPENER]
-            earliest = st.t[opener, S.ARRIVAL] + inp.member[follower, S.M_NOT_BEFORE]
+            opened = st.sent[opener] if cfg.front else st.t[opener, S.ARRIVAL]
+            earliest = opened + inp.member[follower, S.M_NOT_BEFORE]
             ready = max(pending[follower, S.P_READY], earliest)
             # Equal times: the session that began earlier in the source goes first.
             heap_push(st.turns, st.g[S.N_TURNS], ready, opener << 32 | follower)
@@ -94,12 +97,14 @@ def _happened(cfg, inp, st, r, now, dispatch):
 
 @inlined
 def next_arrival(cfg, inp, st):
-    """Time of the next arrival that is already certain; FAR if none."""
+    """Time of the next arrival (at the front end, if there is one) that is already certain; FAR if none."""
     when = FAR
+    if cfg.front and st.g[S.N_ON_THE_WAY] > 0:
+        when = st.on_the_way[0, 0]
     if st.g[S.N_SENT] == cfg.sends:
         return when
     if cfg.concurrency == 0 and st.g[S.NEXT_FIRST] < len(inp.firsts):
-        when = inp.arrival[inp.firsts[st.g[S.NEXT_FIRST]]]
+        when = min(when, inp.arrival[inp.firsts[st.g[S.NEXT_FIRST]]])
     if st.g[S.N_TURNS] > 0:
         when = min(when, st.turns[0, 0])
     return when
@@ -117,6 +122,32 @@ def release_arrivals(cfg, inp, st, now):
 @inlined
 def due_request(cfg, inp, st, now):
     """The next request that arrives at `now`, stamped; -1 when nobody is due."""
+    if cfg.front:
+        return _through_the_front_end(cfg, inp, st, now)
+    return _sent_request(cfg, inp, st, now)
+
+
+@kernel
+def _through_the_front_end(cfg, inp, st, now):
+    """Requests that are sent at `now` set out; the next one that is there, -1 if none is (2.8)."""
+    g = st.g
+    r = _sent_request(cfg, inp, st, now)
+    while r >= 0:
+        st.t[r, S.ARRIVAL] = st.sent[r] + inp.inbound[r] + cfg.client * (g[S.N_SENT] - g[S.N_DONE])
+        heap_push(st.on_the_way, g[S.N_ON_THE_WAY], st.t[r, S.ARRIVAL], r)
+        g[S.N_ON_THE_WAY] += 1
+        r = _sent_request(cfg, inp, st, now)
+    if g[S.N_ON_THE_WAY] == 0 or st.on_the_way[0, 0] > now:
+        return -1
+    r = st.on_the_way[0, 1]
+    heap_pop(st.on_the_way, g[S.N_ON_THE_WAY])
+    g[S.N_ON_THE_WAY] -= 1
+    return r
+
+
+@inlined
+def _sent_request(cfg, inp, st, now):
+    """The next request that is sent at `now`; -1 when nobody is due."""
     g = st.g
     if g[S.N_SENT] != cfg.sends:
         first, when = -1, FAR
@@ -137,6 +168,8 @@ def due_request(cfg, inp, st, now):
             g[S.NEXT_FIRST] += 1
             if cfg.concurrency > 0:
                 g[S.IN_FLIGHT] += 1
+                if g[S.NEXT_FIRST] > cfg.concurrency:  # the slot was another's, and its client knows a reply later
+                    when += cfg.reply
             return _stamp(cfg, inp, st, first, when)
     return -1
 
@@ -144,6 +177,8 @@ def due_request(cfg, inp, st, now):
 @kernel
 def _stamp(cfg, inp, st, r, when):
     st.t[r, S.ARRIVAL] = when
+    if cfg.front:
+        st.sent[r] = when
     st.g[S.N_SENT] += 1
     if cfg.plays:
         _happened(cfg, inp, st, r, when, 1)

@@ -134,6 +134,31 @@ class Speculation:
 
 
 @dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """What lies between a client and the engine: the way of a request to the queue, and that of tokens back (2.8).
+
+    A way takes its time beside the engine, and however many others are on it: it delays, and keeps nobody else waiting.
+
+    Attributes:
+        request_ns: of every request: connection, validation, hand-over.
+        tokenization_ns: of 1,024 prompt tokens.
+        client_ns: for each request that is open when one is sent, itself included; in a closed loop, for each of its
+            slots: streams share the event loops they are served by.
+        reply_ns: from the engine to the client, of every token and every refusal.
+    """
+
+    request_ns: int = 0
+    tokenization_ns: int = 0
+    client_ns: int = 0
+    reply_ns: int = 0
+
+    def inbound(self, prompt_tokens: np.ndarray, concurrency: int | None) -> np.ndarray:
+        """From the client to the queue, ns, int64, shape (n,); without what open requests add in an open load."""
+        tokenized = np.rint(np.asarray(prompt_tokens, float) * self.tokenization_ns / 1024).astype(np.int64)
+        return tokenized + self.request_ns + self.client_ns * (concurrency or 0)
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSpec:
     """One pool of serving workers. Lengths in tokens, durations in ns unless the name says otherwise.
 
@@ -158,6 +183,8 @@ class EngineSpec:
         speedup_ratio: divides every pass; 0 leaves passes unscaled.
         decode_speedup_ratio: divides the decode part again; 0 leaves it unscaled.
         stop_ns: soft cap on virtual time; events at the cap still happen.
+        front: the way between clients and the engine; None: there is none. Arrivals and token times of `requests` are
+            the client's then; everything else happens in the engine.
     """
 
     profile: Literal["vllm", "parity", "trtllm"] = "vllm"
@@ -182,6 +209,7 @@ class EngineSpec:
     speedup_ratio: float = 1.0
     decode_speedup_ratio: float = 1.0
     stop_ns: int | None = None
+    front: FrontEnd | None = None
 
     def outputs(self, prompt_tokens: np.ndarray, output_tokens: np.ndarray) -> np.ndarray:
         """Tokens that requests may make: their budgets, cut where max_model_len ends a sequence (3.1).

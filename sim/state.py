@@ -129,7 +129,8 @@ W_WIDTH = 8
     TOTAL_PASSES,
     LAST_EVENT,
     N_SENT,
-) = range(23)
+    N_ON_THE_WAY,  # sent, not yet in the engine
+) = range(24)
 G_WIDTH = 24
 
 # ---------------------------------------------------------------- cached blocks: State.nd, int32 (nodes, N_WIDTH)
@@ -234,6 +235,9 @@ class Config(NamedTuple):
     plays: int  # some may wait for another's arrival
     sends: int  # requests sent in all, -1 no limit
     pinned: int
+    front: int = 0  # requests take a way to the engine
+    client: int = 0  # of it, ns per open request; 0 in a closed loop
+    reply: int = 0  # ns from the engine to the client
     role: int = AGGREGATED
 
 
@@ -247,6 +251,7 @@ class Inputs(NamedTuple):
     pinned: np.ndarray  # int32 (n,) or empty
     chain_at: np.ndarray  # int64 (n + 1,) or (1,): where a request's shared identities start
     chain: np.ndarray  # int32: identities of shared leading blocks
+    inbound: np.ndarray  # int64 (n,), ns from the client to the engine; empty without a front end
 
 
 class State(NamedTuple):
@@ -273,3 +278,5 @@ class State(NamedTuple):
     admissions: np.ndarray
     chunks: np.ndarray
     pressure: np.ndarray
+    sent: np.ndarray  # int64 (n,): when the client sent it, -1 not yet; empty without a front end
+    on_the_way: np.ndarray  # int64 (n, 2): arrival in the engine, request; empty without a front end

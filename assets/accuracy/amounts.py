@@ -46,6 +46,8 @@ class Amounts:
 
     Attributes:
         ttft, tpot: shape (components,): ms of priced components, and numbers of the others (passes, tokens, requests).
+        e2e, itl, whole: the same of a request from first to last, of a gap between two tokens, of the loop.
+        n_tokens: that the loop made.
         queue_passes: passes in the TTFT, mean.
         n_passes, n_preempted: of the loop.
         extrapolated_share: of the priced time, at constants of 1; None if not asked for.
@@ -56,6 +58,10 @@ class Amounts:
     n_passes: int
     n_preempted: int
     extrapolated_share: float | None = None
+    e2e: np.ndarray | None = None
+    itl: np.ndarray | None = None
+    whole: np.ndarray | None = None
+    n_tokens: int = 0
 
 
 class Pricer:
@@ -145,13 +151,18 @@ def amounts(pricer: Pricer, passes: Passes, *, with_share: bool = False) -> Amou
     waited = before[:, passes.first + 1] - before[:, passes.asked]
     later = passes.output_tokens > 1
     decoded = before[:, passes.last[later] + 1] - before[:, passes.first[later] + 1]
+    nothing = np.full(len(COMPONENTS), np.nan)
     per_token = decoded / (passes.output_tokens[later] - 1)
     return Amounts(
         ttft=waited.mean(1),
-        tpot=per_token.mean(1) if later.any() else np.full(len(COMPONENTS), np.nan),
+        tpot=per_token.mean(1) if later.any() else nothing,
         n_passes=len(passes),
         n_preempted=passes.n_preempted,
         extrapolated_share=pricer.extrapolated_share(passes, components) if with_share else None,
+        e2e=(before[:, passes.last + 1] - before[:, passes.asked]).mean(1),
+        itl=decoded.sum(1) / np.sum(passes.output_tokens[later] - 1) if later.any() else nothing,
+        whole=before[:, -1].copy(),
+        n_tokens=int(passes.output_tokens.sum()),
     )
 
 

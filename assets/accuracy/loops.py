@@ -176,6 +176,8 @@ class Pricers:
             kept[wanted[case.row_id]] = {
                 "ttft": found.ttft.tolist(),
                 "tpot": found.tpot.tolist(),
+                **{name: getattr(found, name).tolist() for name in ("e2e", "itl", "whole")},
+                "n_tokens": found.n_tokens,
                 "n_passes": found.n_passes,
                 "n_preempted": found.n_preempted,
                 "extrapolated_share": found.extrapolated_share,
@@ -265,6 +267,8 @@ def _priced(case: Case, kept: Mapping[str, Any]) -> Priced:
         kept["n_passes"],
         kept["n_preempted"],
         kept["extrapolated_share"],
+        **{name: np.array(kept[name]) for name in ("e2e", "itl", "whole")},
+        n_tokens=kept["n_tokens"],
     )
     return Priced(case, found, kept["layers"], kept["prompt_mean"], None, dict(kept["evidence"]))
 

@@ -11,9 +11,12 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from assets.accuracy.report import OURS
+from assets.accuracy.truth import UNITS
 from assets.plots import AMBER, BLUE, GRID, INK
 
-SIDE, GAP, LEFT, TOP, BOTTOM = 330, 70, 62, 46, 44
+SIDE, GAP, LEFT, TOP, BOTTOM = 330, 76, 64, 46, 44
+TITLES = {"output_throughput": "tokens/s"}
+WIDE = 6.2  # of a letter, about
 POINTS = 1_500  # more would make the file large and the picture no clearer
 COLOURS = (BLUE, AMBER, "#3a8f5a", "#8a5fc2")
 
@@ -59,14 +62,14 @@ def charts(
     points = {name: _thinned(np.array(by_predictor[name])) for name in order}
     by_load = any(r["concurrency"] for r in about.values())
     scatter = Chart(
-        f"{metric}: predicted against measured",
-        "measured, ms",
-        "predicted, ms",
+        f"{TITLES.get(metric, metric)}: predicted against measured",
+        f"measured, {UNITS[metric]}",
+        f"predicted, {UNITS[metric]}",
         [Series(name, p[:, 0], p[:, 1]) for name, p in points.items()],
         ((1.0, 1), (1.5, 1), (1 / 1.5, 1)),
     )
     residual = Chart(
-        f"{metric}: predicted / measured",
+        f"{TITLES.get(metric, metric)}: predicted / measured",
         "clients" if by_load else "prompt tokens",
         "ratio",
         [Series(name, p[:, 2], p[:, 1] / p[:, 0]) for name, p in points.items()],
@@ -111,7 +114,9 @@ def _chart(chart: Chart, x0: float, y0: float) -> list[str]:
         parts.append(f'<path d="M{x0} {py(value):.1f}H{x0 + SIDE}" stroke="{GRID}"/>')
         parts.append(f'<text x="{x0 - 5}" y="{py(value) + 4:.1f}" text-anchor="end">{value:,g}</text>')
     parts.append(f'<text x="{x0 + SIDE}" y="{y0 + SIDE + 30}" text-anchor="end">{escape(chart.x_label)}</text>')
-    parts.append(f'<text x="{x0 - 44}" y="{y0 - 8}">{escape(chart.y_label)}</text>')
+    # Beside the axis: above it there is the legend.
+    at = f"{x0 - 50} {y0 + SIDE / 2}"
+    parts.append(f'<text transform="translate({at}) rotate(-90)" text-anchor="middle">{escape(chart.y_label)}</text>')
     parts.append(
         f'<clipPath id="c{x0:.0f}-{y0:.0f}"><rect x="{x0}" y="{y0}" width="{SIDE}" height="{SIDE}"/></clipPath>'
     )
@@ -127,11 +132,13 @@ def _chart(chart: Chart, x0: float, y0: float) -> list[str]:
         paint = f'stroke="{colours[series.name]}" stroke-width="4.5" stroke-linecap="round" opacity="0.45"'
         parts.append(f'<path d="{dots}" {paint} fill="none"/>')
     parts.append("</g>")
-    for n, series in enumerate(chart.series):
-        x = x0 + SIDE - 8 - 120 * (len(chart.series) - 1 - n)
-        parts.append(
-            f'<text x="{x}" y="{y0 - 8}" text-anchor="end" fill="{colours[series.name]}">● {escape(series.name)}</text>'
-        )
+    x = float(x0)
+    for series in reversed(chart.series):  # ours first
+        parts.append(f'<text x="{x:.0f}" y="{y0 - 8}" fill="{colours[series.name]}">● {escape(series.name)}</text>')
+        x += WIDE * (len(series.name) + 4)
+    dashed = "; ".join(f"{factor:g} times" for factor, _ in chart.lines[1:] if factor > 1)
+    if dashed:
+        parts.append(f'<text x="{x0 + SIDE}" y="{y0 - 26}" text-anchor="end">dashed: {dashed}</text>')
     return parts
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +105,7 @@ def predict_deployments(
 
     say = progress or (lambda _: None)
     rows = [row for row in truth.rows if row["grain"] == DEPLOYMENT and (keep is None or keep(row))]
-    figures = figures_of(rows)
+    figures = figures_of(row for row in rows if row["statistic"] == "mean")
     cases: list[Case] = []
     for row_id, known in figures.items():
         row = next(iter(known.values()))
@@ -117,7 +117,7 @@ def predict_deployments(
             cases.append(case_of(row))
     pricers = Pricers(open_root(perf_root, option=OPTION), clean=clean, cache=cache)
     priced = pricers.price(cases, lambda done, of: say(f"priced {done:,} of {of:,} loops"))
-    told: dict[str, tuple[float, float]] = {}
+    told: dict[str, dict[str, float]] = {}
     notes: dict[str, Any] = {}
     standing = {p.case.row_id: UNCALIBRATED for p in priced}
     backends = sorted({str(next(iter(known.values()))["backend"]) for known in figures.values()})
@@ -126,11 +126,15 @@ def predict_deployments(
         loops = loop_rows(members, figures)
         if not len(loops):
             continue
-        ttft, tpot, how, notes[backend] = _constants(loops, backend, constants, terms, say)
-        for row_id, a, b in zip(loops.row_id.tolist(), ttft.tolist(), tpot.tolist()):
-            told[row_id] = (a, b)
+        tell, how, notes[backend] = _constants(loops, backend, constants, terms, say)
+        latencies = _latencies(loops, [p for p in members if p.amounts is not None], tell)
+        for i, row_id in enumerate(loops.row_id.tolist()):
+            told[row_id] = {metric: float(values[i]) for metric, values in latencies.items()}
             standing[row_id] = how
     return Prediction(_deployment_rows(priced, figures, told, standing, snapshot), notes)
+
+
+Tell = Callable[["LoopRows"], tuple[np.ndarray, np.ndarray]]
 
 
 def _constants(
@@ -139,30 +143,57 @@ def _constants(
     constants: Mapping[str, Mapping[str, float]] | None,
     terms: Sequence[str] | None,
     say: Progress,
-) -> tuple[np.ndarray, np.ndarray, str, dict[str, Any]]:
-    """(TTFT, TPOT, standing, notes) of one backend's loops."""
+) -> tuple[Tell, str, dict[str, Any]]:
+    """(what gives TTFT and TPOT of loops in this order, standing, notes) of one backend."""
     from assets.calibration.host_model import predict
     from assets.calibration.validation import held_out, nested
 
     if constants is not None:
         given = constants.get(backend, {})
-        ttft, tpot = predict(loops, given)
-        return ttft, tpot, HELD_OUT if given else UNCALIBRATED, {"constants": dict(given)}
+        standing = HELD_OUT if given else UNCALIBRATED
+        return lambda rows: predict(rows, given), standing, {"constants": dict(given)}
     groups = len(set(loops.group.tolist()))
     if groups < FEWEST_GROUPS:
-        ttft, tpot = predict(loops, {})
-        return ttft, tpot, UNCALIBRATED, {"because": f"{groups} deployment groups, {FEWEST_GROUPS} are needed to fit"}
+        because = f"{groups} deployment groups, {FEWEST_GROUPS} are needed to fit"
+        return lambda rows: predict(rows, {}), UNCALIBRATED, {"because": because}
     say(f"{backend}: fitting host constants over {groups} deployment groups")
     found = held_out(loops, terms) if terms is not None else nested(loops, progress=say)
+
+    def tell(rows: LoopRows) -> tuple[np.ndarray, np.ndarray]:
+        ttft, tpot = np.zeros(len(rows)), np.zeros(len(rows))
+        for j, fitted in enumerate(found.constants):
+            mine = found.fold == j
+            ttft[mine], tpot[mine] = predict(rows.take(mine), fitted)
+        return ttft, tpot
+
     names = sorted({name for each in found.constants for name in each})
     ranges = {n: [min(v), max(v)] for n in names if (v := [each[n] for each in found.constants if n in each])}
-    return found.ttft_ms, found.tpot_ms, HELD_OUT, {"terms": [list(t) for t in found.terms], "ranges": ranges}
+    return tell, HELD_OUT, {"terms": [list(t) for t in found.terms], "ranges": ranges}
+
+
+def _latencies(loops: LoopRows, priced: Sequence[Priced], tell: Tell) -> dict[str, np.ndarray]:
+    """Every metric of every loop, shape (n,): amounts differ, constants are the same."""
+    from assets.accuracy.closed_loop import PROMPTS_PER_CLIENT
+
+    def amounts(name: str) -> np.ndarray:
+        return np.array([getattr(p.amounts, name) for p in priced])
+
+    ttft, tpot = tell(loops)
+    e2e, _ = tell(replace(loops, ttft=amounts("e2e")))
+    _, itl = tell(replace(loops, tpot=amounts("itl")))
+    # What is no pass's is paid by every client once per prompt, one after the other.
+    beside, _ = tell(replace(loops, ttft=np.zeros_like(loops.ttft)))
+    whole, _ = tell(replace(loops, ttft=amounts("whole")))
+    lasting_ms = whole + (PROMPTS_PER_CLIENT - 1) * beside
+    ranks = np.array([p.case.labels.dp if p.case.labels else 1 for p in priced])
+    throughput = np.array([p.amounts.n_tokens if p.amounts else 0 for p in priced]) * ranks / (lasting_ms / 1e3)
+    return {"ttft": ttft, "tpot": tpot, "itl": itl, "e2e": e2e, "output_throughput": throughput}
 
 
 def _deployment_rows(
     priced: Sequence[Priced],
     figures: Mapping[str, Mapping[str, Mapping[str, Any]]],
-    told: Mapping[str, tuple[float, float]],
+    told: Mapping[str, Mapping[str, float]],
     standing: Mapping[str, str],
     snapshot: str | None,
 ) -> list[dict[str, Any]]:
@@ -172,8 +203,8 @@ def _deployment_rows(
         for metric, row in figures[name].items():
             value = None
             reason = p.reason
-            if name in told and metric in ("ttft", "tpot"):
-                value = told[name][0 if metric == "ttft" else 1]
+            if name in told and metric in told[name] and np.isfinite(told[name][metric]):
+                value = told[name][metric]
             elif reason is None:
                 reason = "metric_not_predicted"
             evidence = dict(p.evidence)
@@ -229,8 +260,13 @@ def predict_requests(
         "e2e": (last - log.arrival_s) * 1e3,
     }
     place = {name: i for i, name in enumerate(log.row_id)}
+    made = log.output_tokens.sum() / (np.nanmax(last) - log.arrival_s.min())
     rows = []
     for row in truth.rows:
+        if row["grain"] == DEPLOYMENT:
+            # In part of requests that were fitted, where any were.
+            how = IN_SAMPLE if n_fitted else standing
+            rows.append(_of_the_whole(row, told, float(made), how, snapshot))
         if row["grain"] != REQUEST:
             continue
         value = float(told[row["metric"]][place[row["row_id"]]]) if row["metric"] in told else float("nan")
@@ -245,6 +281,21 @@ def predict_requests(
             )
         )
     return Prediction(rows, {})
+
+
+def _of_the_whole(
+    row: Mapping[str, Any], told: Mapping[str, np.ndarray], throughput: float, standing: str, snapshot: str | None
+) -> dict[str, Any]:
+    """A figure over all requests of a log that was replayed."""
+    statistics: dict[str, Callable[[np.ndarray], Any]] = {"mean": np.nanmean, "median": np.nanmedian}
+    value = float("nan")
+    if row["metric"] == "output_throughput":
+        value = throughput
+    elif row["metric"] in told and row["statistic"] in statistics:
+        value = float(statistics[row["statistic"]](told[row["metric"]]))
+    good = np.isfinite(value) and value > 0
+    reason = None if good else "metric_not_predicted"
+    return accuracy_row(row, value if good else None, standing=standing, reason=reason, snapshot=snapshot)
 
 
 def predict_passes(truth: TruthSet, spec: EngineSpec, *, snapshot: str | None = None) -> Prediction:

@@ -45,9 +45,10 @@ class Cell:
     slice: str
     label: dict[str, Any]
     figures: ErrorFigures
+    provisional: bool = False  # all answers: priced with another engine's scheduler
 
     def as_json(self) -> dict[str, Any]:
-        head = {k: getattr(self, k) for k in ("predictor", "metric", "statistic", "slice", "label")}
+        head = {k: getattr(self, k) for k in ("predictor", "metric", "statistic", "slice", "label", "provisional")}
         return {**head, **self.figures.as_json()}
 
 
@@ -56,6 +57,7 @@ class Report:
     """One truth set held against its predictions.
 
     Attributes:
+        grain, grains: the finest one; grain -> rows that are scored.
         cells: figures of slices; in the common slices every predictor is scored on the same rows.
         worst: rows with the largest error of our own, with what the prediction rests on.
         reasons: (predictor, reason) -> rows without a prediction.
@@ -67,6 +69,7 @@ class Report:
 
     truth_set: str
     grain: str
+    grains: dict[str, int]
     n_rows: int
     repeats: int
     provisional: int
@@ -80,6 +83,7 @@ class Report:
         return {
             "truth_set": self.truth_set,
             "grain": self.grain,
+            "grains": self.grains,
             "n_rows": self.n_rows,
             "repeats_not_scored": self.repeats,
             "provisional": self.provisional,
@@ -93,11 +97,13 @@ class Report:
         }
 
     def cell(self, predictor: str, metric: str, slice_: str = "all", **label: Any) -> Cell | None:
-        """The cell of that name, or None."""
-        for cell in self.cells:
-            if (cell.predictor, cell.metric, cell.slice, cell.label) == (predictor, metric, slice_, label):
-                return cell
-        return None
+        """The cell of that name, or None. Figures of single requests go before those of all of them together."""
+        found = [
+            cell
+            for cell in self.cells
+            if (cell.predictor, cell.metric, cell.slice, cell.label) == (predictor, metric, slice_, label)
+        ]
+        return min(found, key=lambda cell: cell.statistic != "value", default=None)
 
 
 def build(
@@ -122,22 +128,28 @@ def build(
         key = (row["row_id"], row["metric"], row["statistic"])
         if key in about:
             answers.setdefault(row["predictor"], {})[key] = row
-    grain = scored[0]["grain"] if scored else DEPLOYMENT
+    grains = {grain: sum(row["grain"] == grain for row in scored) for grain in (REQUEST, PASS, DEPLOYMENT)}
+    grains = {grain: n for grain, n in grains.items() if n}
     cells = _cells(about, answers, seed, resamples)
     cells += _common(about, answers, seed, resamples)
     ours = answers.get(OURS, {})
     return Report(
         truth_set=str(wanted[0]["truth_set"]) if wanted else "",
-        grain=grain,
+        grain=next(iter(grains), DEPLOYMENT),
+        grains=grains,
         n_rows=len(scored),
         repeats=len(wanted) - len(scored),
         provisional=sum(bool(row["provisional"]) for row in ours.values()),
         cells=cells,
         worst=_worst(about, answers),
         reasons=_reasons(about, answers),
-        shapes=_shapes(about, answers) if grain == REQUEST else [],
-        passes=_passes(about, answers) if grain == PASS else [],
+        shapes=_shapes(_of_grain(about, REQUEST), answers),
+        passes=_passes(_of_grain(about, PASS), answers),
     )
+
+
+def _of_grain(about: Mapping[Any, Row], grain: str) -> dict[Any, Row]:
+    return {key: row for key, row in about.items() if row["grain"] == grain}
 
 
 def load_of(concurrency: int | None) -> str:
@@ -160,8 +172,11 @@ def _cells(about: Mapping[Any, Row], answers: Mapping[str, Mapping[Any, Row]], s
             for key, row in about.items():
                 gathered.setdefault((key[1], key[2], *(row[c] for c in columns)), []).append(key)
             for (metric, statistic, *label), keys in sorted(gathered.items(), key=lambda item: str(item[0])):
-                figures = _figures(keys, about, answers[predictor], seed, n)
-                cells.append(Cell(predictor, metric, statistic, name, dict(zip(columns, label)), figures))
+                found = answers[predictor]
+                told = [found[key] for key in keys if _answered(found.get(key))]
+                figures = _figures(keys, about, found, seed, n)
+                provisional = bool(told) and all(row["provisional"] for row in told)
+                cells.append(Cell(predictor, metric, statistic, name, dict(zip(columns, label)), figures, provisional))
         cells += _by_standing(predictor, about, answers[predictor], seed, n)
     return cells
 
@@ -193,7 +208,8 @@ def _common(about: Mapping[Any, Row], answers: Mapping[str, Mapping[Any, Row]], 
             for predictor, found in pair.items():
                 figures = _figures(keys, about, found, seed, n)
                 label = {"backend": backend, "rows_of": other}
-                cells.append(Cell(predictor, metric, statistic, "rows both answer", label, figures))
+                provisional = all(found[key]["provisional"] for key in keys)
+                cells.append(Cell(predictor, metric, statistic, "rows both answer", label, figures, provisional))
     return cells
 
 
@@ -230,7 +246,10 @@ def _worst(about: Mapping[Any, Row], answers: Mapping[str, Mapping[Any, Row]]) -
                 "row_id": key[0],
                 "metric": key[1],
                 **{name: about_row[name] for name in shown},
-                **{name: row[name] for name in ("truth", "prediction", "signed_error", "extrapolated_share")},
+                **{
+                    name: row[name]
+                    for name in ("truth", "prediction", "signed_error", "extrapolated_share", "provisional")
+                },
                 "others": others,
                 "evidence": row["evidence_json"],
             }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,11 +56,20 @@ def engine_of(path: Path) -> tuple[EngineSpec, dict[str, Any]]:
     """The engine of a run configuration, and whom it is: model, hardware, backend, tensor.
 
     Raises:
-        ConfigError: the configuration cannot be used.
+        ConfigError: the configuration cannot be used, or is one of separate pools.
+        PerfDataError: its prices come from performance data, which have no answer.
     """
-    from sim.config import load_run_config
+    from assets.pricing import price_deployment
+    from sim.config import ConfigError, load_run_config
+    from sim.spec import EngineSpec
 
     config = load_run_config(path)
+    spec = price_deployment(config, base=path.parent).spec
+    if not isinstance(spec, EngineSpec):
+        raise ConfigError(
+            f"{path}: engine.mode='disaggregated': measurements of separate pools are not replayed; give the "
+            "configuration of an aggregated deployment"
+        )
     engine = config.engine
     identity = {
         "model": engine.model,
@@ -69,7 +78,13 @@ def engine_of(path: Path) -> tuple[EngineSpec, dict[str, Any]]:
         "backend_version": engine.backend_version,
         "tensor": config.worker.parallelism.tensor,
     }
-    return config.engine_spec(), identity
+    return spec, identity
+
+
+def on_clock_of(spec: EngineSpec, truth: TruthSet) -> EngineSpec:
+    """The engine as its measurements saw it: times that the engine took itself know nothing of its front end."""
+    clocks = {row["clock"] for row in truth.rows}
+    return replace(spec, front=None) if clocks == {"engine"} and spec.front is not None else spec
 
 
 def prefixes_of(path: Path, truth: TruthSet) -> Prefixes:

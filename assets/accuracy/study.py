@@ -84,9 +84,9 @@ def evaluate(
             progress=progress,
         )
         found, notes = made.rows, made.notes
-    elif DEPLOYMENT in grains:
+    elif DEPLOYMENT in grains and REQUEST not in grains:
         found = [
-            predict.accuracy_row(row, None, standing=predict.UNCALIBRATED, reason="summary_of_requests")
+            predict.accuracy_row(row, None, standing=predict.UNCALIBRATED, reason="requests_not_saved")
             for row in rows
             if row["grain"] == DEPLOYMENT
         ]
@@ -96,7 +96,9 @@ def evaluate(
                 f"{truth.name}: {', '.join(sorted(grains & {REQUEST, PASS}))} rows are predicted by an engine: "
                 "describe it with --deployments RUN.yaml (a run configuration; its traffic is not used)"
             )
-        engine, earlier, standing = _tuned(spec, snapshot)
+        from assets.accuracy.sources import on_clock_of
+
+        engine, earlier, standing = _tuned(on_clock_of(spec, kept), snapshot)
         if REQUEST in grains:
             own = snapshot is not None and snapshot.provenance.get("truth_set") == truth.name
             found += predict.predict_requests(

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from assets.accuracy.report import OURS, STANDING, Cell, Report
 from assets.accuracy.statistics import Figure
-from assets.accuracy.truth import PASS, REQUEST
 
+SHORT = {"output_throughput": "tok/s"}  # metrics in tables
 _SLICES = ("all", STANDING, "backend", "rows both answer", "model", "system", "load", "version")
 
 
 def report_text(report: Report, *, slices: Iterable[str] = _SLICES) -> str:
     """Figures of every slice, the worst rows, and what could not be predicted."""
     lines = [
-        f"{report.truth_set}: {report.n_rows:,} measured figures of {report.grain}s"
+        f"{report.truth_set}: {_counts(report)}"
         + (f", {report.repeats:,} repeats not scored" if report.repeats else "")
-        + (f", {report.provisional:,} priced provisionally" if report.provisional else ""),
+        + (
+            f", {report.provisional:,} priced provisionally, with another engine's scheduler"
+            if report.provisional
+            else ""
+        ),
         "errors in %: MAPE [95 % of resamples of whole deployment groups], median APE, p90 APE, bias; balanced: mean "
         "of the models' MAPEs; total: sum of predictions against sum of measurements",
     ]
@@ -25,9 +31,9 @@ def report_text(report: Report, *, slices: Iterable[str] = _SLICES) -> str:
         # A slice of one part says what the whole has said.
         if cells and (name == "all" or len({str(cell.label) for cell in cells}) > 1 or "rows_of" in cells[0].label):
             lines += ["", name, *_table(cells)]
-    if report.grain == REQUEST:
+    if report.shapes:
         lines += ["", "distributions", *_shapes(report)]
-    if report.grain == PASS:
+    if report.passes:
         lines += ["", "passes: median signed error, 10th and 90th percentile, in %", *_passes(report)]
     if report.reasons:
         lines += ["", "without a prediction"]
@@ -35,6 +41,12 @@ def report_text(report: Report, *, slices: Iterable[str] = _SLICES) -> str:
     if report.worst:
         lines += ["", "largest errors", *_worst(report)]
     return "\n".join(lines)
+
+
+def _counts(report: Report) -> str:
+    """How many figures of what."""
+    parts = [f"{n:,} measured figures of {grain}s" for grain, n in report.grains.items()]
+    return ", ".join([*parts[:1], *(part.replace(" measured figures", "") for part in parts[1:])])
 
 
 def percent(value: float | None, *, sign: bool = False) -> str:
@@ -52,19 +64,54 @@ def _interval(figure: Figure) -> str:
 
 
 def _table(cells: Iterable[Cell]) -> list[str]:
-    head = f"  {'':46} {'metric':8} {'predictor':18} {'rows':>6} {'cover':>6}  {'MAPE':22} {'median':>7} {'p90':>7} "
-    lines = [f"{head}{'bias':>7} {'balanced':>8} {'total':>7}"]
+    """A line per label and metric: our figures, and other predictors' in columns beside them."""
+    cells = list(cells)
+    peers = sorted({cell.predictor for cell in cells} - {OURS})
+    of_requests = {cell.metric for cell in cells if cell.statistic == "value"}
+    by_line: dict[tuple[str, str, str], dict[str, Cell]] = {}
     for cell in cells:
-        f = cell.figures
-        label = " · ".join(str(v) for v in cell.label.values())
-        metric = cell.metric if cell.statistic in ("mean", "value") else f"{cell.metric} {cell.statistic}"
-        cover = "–" if f.coverage is None else f"{100 * f.coverage:.0f}"
+        label = " · ".join(map(str, cell.label.values()))
+        by_line.setdefault((label, cell.metric, cell.statistic), {})[cell.predictor] = cell
+    if all("rows_of" in cell.label for cell in cells):
+        peers = [_PEER] if cells else []
+    head = f"  {'':46} {'metric':12} {'rows':>6} {'cover':>6}  {'MAPE':22} {'median':>7} {'p90':>7} {'bias':>7} "
+    lines = [head + f"{'balanced':>8} {'total':>7}" + "".join(f"   {peer[:24]:>24}" for peer in peers)]
+    if peers:
+        lines.append(" " * len(lines[0].split(peers[0][:24])[0].rstrip()) + "".join(f"{_BESIDE:>27}" for _ in peers))
+    for (label, metric, statistic), found in by_line.items():
+        ours = found.get(OURS)
+        plain = statistic == "value" or (statistic == "mean" and metric not in of_requests)
+        name = SHORT.get(metric, metric) + ("" if plain else f" {statistic}")
+        marked = label + (" · provisional" if ours is not None and ours.provisional else "")
         lines.append(
-            f"  {label[:46]:46} {metric:8} {cell.predictor:18} {f.n_answered:6,} {cover:>6}  {_interval(f.mape):22} "
-            f"{percent(f.median_ape.value):>7} {percent(f.p90_ape.value):>7} {percent(f.bias.value, sign=True):>7} "
-            f"{percent(f.balanced_mape.value):>8} {percent(f.total_error.value, sign=True):>7}"
+            f"  {marked[:46]:46} {name:12} {_ours(ours)}" + "".join(f"   {_beside(found, p):>24}" for p in peers)
         )
     return lines
+
+
+_PEER = "the other"  # where every line has one of its own, named by the label
+_BESIDE = "rows  MAPE  median   bias"
+
+
+def _ours(cell: Cell | None) -> str:
+    if cell is None:
+        return f"{0:6,} {0:>6}  {'–':22} {'–':>7} {'–':>7} {'–':>7} {'–':>8} {'–':>7}"
+    f = cell.figures
+    cover = "–" if f.coverage is None else f"{100 * f.coverage:.0f}"
+    return (
+        f"{f.n_answered:6,} {cover:>6}  {_interval(f.mape):22} {percent(f.median_ape.value):>7} "
+        f"{percent(f.p90_ape.value):>7} {percent(f.bias.value, sign=True):>7} {percent(f.balanced_mape.value):>8} "
+        f"{percent(f.total_error.value, sign=True):>7}"
+    )
+
+
+def _beside(found: Mapping[str, Cell], peer: str) -> str:
+    cell = next((c for name, c in found.items() if name != OURS), None) if peer == _PEER else found.get(peer)
+    if cell is None or not cell.figures.n_answered:
+        return "–"
+    f = cell.figures
+    bias = percent(f.bias.value, sign=True)
+    return f"{f.n_answered:,} {percent(f.mape.value):>5} {percent(f.median_ape.value):>7} {bias:>6}"
 
 
 def _shapes(report: Report) -> list[str]:
@@ -92,17 +139,39 @@ def _worst(report: Report) -> list[str]:
     lines = []
     for row in report.worst:
         names = ("backend", "backend_version", "model", "system")
-        about = " ".join(str(row[name]) for name in names if row[name])
-        load = f"{row['prompt_tokens']}/{row['output_tokens']} tokens"
-        load += "".join(f", {text} {row[name]}" for name, text in (("tp", "TP"), ("concurrency", "C")) if row[name])
-        beyond = row["extrapolated_share"]
-        told = "" if beyond is None else f", {100 * beyond:.0f} % of pass time outside the data"
+        about = " ".join(str(row[name]) for name in names if row[name]) + (
+            " (provisional)" if row["provisional"] else ""
+        )
+        lengths = f"{row['prompt_tokens']}/{row['output_tokens']} tokens" if row["prompt_tokens"] else ""
+        shape = [f"{text} {row[name]}" for name, text in (("tp", "TP"), ("concurrency", "C")) if row[name]]
+        load = ", ".join(filter(None, [lengths, *shape]))
         others = "".join(f", {name} {value:,.4g}" for name, value in row["others"].items() if value is not None)
         lines.append(
             f"  {row['metric']:5} {percent(row['signed_error'], sign=True):>8} %  measured {row['truth']:,.4g} "
-            f"predicted {row['prediction']:,.4g}{others}{told}  {row['row_id']}  {about} {load}"
+            f"predicted {row['prediction']:,.4g}{others}  {about} {load}"
         )
+        lines.append(f"        {row['row_id']}" + "".join(f"; {said}" for said in _evidence(row)))
     return lines
+
+
+def _evidence(row: Mapping[str, Any]) -> Iterator[str]:
+    """What the prediction rests on."""
+    found = json.loads(row["evidence"]) if row["evidence"] else {}
+    if row["extrapolated_share"] is not None:
+        yield f"{100 * row['extrapolated_share']:.0f} % of pass time outside the data"
+    if "deployment" in found:
+        d = found["deployment"]
+        yield f"tables {d['backend']} {d['version']}" + "".join(
+            f", {d[name]} {name}" for name in ("gemm", "moe") if d[name]
+        )
+    if found.get("n_preempted"):
+        yield f"{found['n_preempted']:,} preemptions in {found['n_passes']:,} passes"
+    memory = found.get("memory", {})
+    if memory.get("blocks"):
+        yield f"{memory['blocks']:,} KV blocks ({memory['kv_cache']})" + (
+            ", close to demand" if "warning" in memory else ""
+        )
+    yield from found.get("labels", [])
 
 
 def headline(report: Report) -> str:

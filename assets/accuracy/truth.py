@@ -91,6 +91,28 @@ def request_rows(
     ]
 
 
+def throughput_row(truth_set: str, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Output tokens per second of a whole log, from the first arrival to the last token; None where it cannot be told.
+
+    A row of grain deployment: no single request has a throughput.
+    """
+    requests = [row for row in rows if row["grain"] == REQUEST and row["metric"] == "e2e"]
+    told = {row["metric"] for row in rows if row["grain"] == DEPLOYMENT}
+    known = all(row["arrival_ns"] is not None and row["output_tokens"] for row in requests)
+    if len(requests) < 2 or not known or "output_throughput" in told:
+        return None
+    end_ns = max(row["arrival_ns"] + row["value"] * 1e6 for row in requests)
+    lasting_s = (end_ns - min(row["arrival_ns"] for row in requests)) / 1e9
+    made = sum(row["output_tokens"] for row in requests)
+    columns = ("model", "model_family", "system", "backend", "backend_version", "tp", "concurrency", "measured_on")
+    first = requests[0]
+    return truth_row(
+        truth_set, "whole-log", "output_throughput", made / lasting_s, grain=DEPLOYMENT, statistic="mean",
+        clock=first["clock"], group=first["deployment_group"], source=first["source"],
+        source_line=first["source_line"], **{name: first[name] for name in columns},
+    )  # fmt: skip
+
+
 def figures_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Mapping[str, Any]]]:
     """row_id -> metric -> row."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {}

@@ -50,12 +50,13 @@ def calibrate_requests(
     Raises:
         TruthError: the log lacks what a replay needs, or is too short to hold a part back.
     """
+    from assets.accuracy.sources import on_clock_of
     from assets.calibration.pass_cost import REPEATS, calibrate
     from assets.calibration.request_log import from_truth
 
     found = calibrate(
         from_truth(truth),
-        spec,
+        on_clock_of(spec, truth),
         constants=constants,
         prefixes=prefixes,
         train_share=train_share,

@@ -54,9 +54,10 @@ LAWS = (
         "tokens_are_on_the_clock",
         "error",
         "requests",
-        "first and last token of a request = the ends of the passes its spans name",
+        "first and last token of a request = the ends of the passes its spans name, and the way to the client",
         """
-        WITH p AS (SELECT worker, dp_rank, pass_no, end_ns FROM passes WHERE run_id = $run),
+        WITH way AS (SELECT coalesce(max(output_path_ns), 0) AS ns FROM runs WHERE run_id = $run),
+        p AS (SELECT worker, dp_rank, pass_no, end_ns + way.ns AS end_ns FROM passes, way WHERE run_id = $run),
         s AS (FROM spans WHERE run_id = $run),
         r AS (FROM requests WHERE run_id = $run AND output_tokens > 0)
         SELECT 'request_id=' || r.request_id AS row_key, coalesce(p.end_ns - r.first_token_ns, 0) AS figure

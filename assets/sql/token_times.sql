@@ -3,7 +3,7 @@
 -- token_no [] token of the request, from 0
 -- span_no [] the span that holds it
 -- pass_no [] the rank's pass that made it
--- token_ns [ns] when it became visible
+-- token_ns [ns] when it became visible in the engine; a client behind a front end sees it runs.output_path_ns later
 -- since_arrival_ms [ms] arrival to this token
 CREATE OR REPLACE VIEW token_times AS
 -- Requests are joined before tokens are spread out, passes after. Side by side in one FROM, DuckDB may start with

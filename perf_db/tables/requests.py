@@ -21,7 +21,13 @@ REQUESTS = Table(
         Column(
             "dp_rank", Dtype.INT32, "", "attention-DP rank inside the worker; null if it never arrived", nullable=True
         ),
-        Column("arrival_ns", Dtype.INT64, "ns", "arrival; null if the replay stopped before it", nullable=True),
+        Column(
+            "arrival_ns",
+            Dtype.INT64,
+            "ns",
+            "arrival, at the front end where there is one; null if the replay stopped before it",
+            nullable=True,
+        ),
         Column("admitted_ns", Dtype.INT64, "ns", "start of the pass of its first admission", nullable=True),
         Column(
             "first_token_ns",

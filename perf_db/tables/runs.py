@@ -64,6 +64,14 @@ RUNS = Table(
             "they are the same instant",
             nullable=True,
         ),
+        Column(
+            "output_path_ns",
+            Dtype.INT64,
+            "ns",
+            "from the engine to the client: so much later than the ends of their passes are the token times of "
+            "requests; null for nothing",
+            nullable=True,
+        ),
         Column("mixed_pass", Dtype.TEXT, "", "how a pass with prefill and decode work is priced"),
         Column(
             "unproven", Dtype.TEXT, "", "features used that no recorded engine confirms, comma-separated; '' for none"

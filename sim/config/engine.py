@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool
+from pydantic import Field, StrictBool, ValidationInfo, model_validator
 
 from sim.config.base import Count, Milliseconds, Ratio, Section, count_or, only
+from sim.config.host import Host, Tokenization, with_snapshot
 from sim.config.speculation import Speculation
 from sim.config.timing import EstimationMode, Timing
 from sim.result import MOST_DRAFTS
@@ -167,4 +168,10 @@ class Engine(Section):
     decoder_replay: Annotated[Any, only(None, False, because=NO_DECODER)] = None
     kv_transfer: KvTransfer | None = None
     afd: Annotated[Any, only(None, because="attention/FFN separation is not modelled; remove it")] = None
-    tokenization: Annotated[Any, only(None, because="tokenizer time is not modelled; remove it")] = None
+    tokenization: Tokenization | None = None
+    host: Host | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_snapshot(cls, values: Any, info: ValidationInfo) -> Any:
+        return with_snapshot(values, info)

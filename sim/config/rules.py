@@ -17,6 +17,7 @@ from sim.config.engine import (
     DEFAULT_MAX_SEQUENCES,
     TRTLLM_BLOCK_SIZE,
 )
+from sim.config.host import IN_PASSES
 from sim.config.timing import EstimationMode
 from sim.config.traffic import MAPPED_FORMATS
 from sim.models import max_context_tokens
@@ -103,6 +104,7 @@ def faults(values: dict[str, Any]) -> Iterator[Fault]:
     raw = Raw(values)
     yield from _context(raw)
     yield from _roles(raw)
+    yield from _host(raw)
     if raw.get("engine.mode") == "disaggregated":
         yield from _pools(raw)
         for role in POOLS:
@@ -137,6 +139,36 @@ def _roles(raw: Raw) -> Iterator[Fault]:
             raw.get("engine.kv_transfer"),
             "KV moves only between separate pools; remove it, or use engine.mode: disaggregated",
         )
+
+
+def _host(raw: Raw) -> Iterator[Fault]:
+    """Where constants of the host act, and where they cannot."""
+    apart = raw.get("engine.mode") == "disaggregated"
+    asked = [name for name in ("tokenization", "host") if _does_something(raw.get(f"engine.{name}"))]
+    for name in asked:
+        if apart:
+            remedy = "is not modelled around separate pools; remove it"
+        elif raw.get("profile") == "parity":
+            remedy = "the reference simulator has none; remove it, or use profile: vllm"
+        else:
+            continue
+        yield Fault(f"engine.{name}", raw.get(f"engine.{name}"), remedy)
+    timing = raw.get(f"{WORKER}.timing.type")
+    if apart or "host" not in asked or timing in (ABSENT, "default"):
+        return
+    inside = {"pass_cost": "write base_ms and prefill_pass_ms", "table": "add it to the table"}.get(
+        str(timing), "add it to the timing"
+    )
+    for name in (*IN_PASSES, "factors", "snapshot"):
+        value = raw.get(f"engine.host.{name}")
+        if value not in (ABSENT, None, 0, {}):
+            yield Fault(
+                f"engine.host.{name}", value, f"acts on prices of timing.type: default; with {timing}, {inside}"
+            )
+
+
+def _does_something(section: Any) -> bool:
+    return isinstance(section, dict) and any(value not in (None, 0, {}) for value in section.values())
 
 
 def _pools(raw: Raw) -> Iterator[Fault]:

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from sim.config.base import Limit, Section, Seed, only
 from sim.config.engine import DEFAULT_BLOCKS, Engine, KvTransfer, Worker, Workers
+from sim.config.host import front_end
 from sim.config.speculation import from_nextn
 from sim.config.timing import DefaultTiming
 from sim.config.traffic import Trace, Traffic
@@ -226,6 +227,7 @@ class RunConfig(Section):
             speedup_ratio=float(worker.speedups.speedup_ratio),
             decode_speedup_ratio=float(worker.speedups.decode_speedup_ratio),
             stop_ns=None if cap is None else round(cap * 1e9),
+            front=front_end(self.engine.tokenization, self.engine.host),
         )
 
     def transfer(self, bytes_per_token: float | None) -> Transfer:
@@ -266,6 +268,10 @@ class RunConfig(Section):
         for name in ("context_length", "nextn", "nextn_accepted", *ESTIMATOR):
             values["engine"].pop(name)
         values["engine"]["speculation"] = None if self.speculation is None else asdict(self.speculation)
+        host, tokenization = self.engine.host, self.engine.tokenization
+        values["engine"]["host"] = None if host is None else host.canonical()
+        if tokenization is not None and not tokenization.ms_per_1024_tokens:
+            values["engine"]["tokenization"] = None
         modes = [side.estimation_mode for side in self.sides]
         if any(modes):
             values["engine"]["estimation_mode"] = modes[0] if len(modes) == 1 else modes

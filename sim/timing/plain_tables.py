@@ -368,7 +368,7 @@ class TablePricer:
         self.model: Any = makers.get(timing.kind, lambda: RegressionPlain(timing))()
         self.kind = timing.kind
         self.refused = timing.header.get("refused", {})
-        self.mixed_extra, self.prefill_extra, self.decode_extra = (
+        self.mixed_extra, self.prefill_extra, self.decode_extra, self.token_extra, self.request_extra = (
             float(timing.header.get(name, 0.0)) for name in EXTRAS
         )
         self.corrections = Corrections(timing) if timing.is_corrected else None
@@ -380,9 +380,9 @@ class TablePricer:
         if np_ and b:
             prefill_ms += self.mixed_extra
         if np_ and tp:
-            prefill_ms += self.prefill_extra
+            prefill_ms += self.prefill_extra + self.token_extra * tp + self.request_extra * (np_ + b)
         elif b:
-            decode_ms += self.decode_extra
+            decode_ms += self.decode_extra + self.request_extra * b
         if self.corrections is not None:
             factor, bin_ = self.corrections.factor(np_, tp, b, kv)
             prefill_ms, decode_ms = prefill_ms * factor, decode_ms * factor

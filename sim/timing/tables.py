@@ -85,9 +85,12 @@ WHOLE = {
 }  # fmt: skip
 
 
-# What the host adds to a pass, ms, whatever the tables say: beside prefill and decode work, to every pass that computes
-# prompt tokens, to every pass that only decodes.
-EXTRAS = ("mixed_pass_extra_ms", "prefill_pass_extra_ms", "decode_pass_extra_ms")
+# What the host adds to a pass, whatever the tables say: beside prefill and decode work, to every pass that computes
+# prompt tokens, to every pass that only decodes; per prompt token, and per request of a pass.
+EXTRAS = (
+    "mixed_pass_extra_ms", "prefill_pass_extra_ms", "decode_pass_extra_ms", "prefill_token_extra_ms",
+    "running_request_extra_ms",
+)  # fmt: skip
 CORRECTION_BINS = 1 << 12  # more than any snapshot has in one store
 
 

@@ -548,9 +548,9 @@ def answer(z, f, np_, tp, kvp, b, kv):
     if np_ > 0 and b > 0:
         a += f[1]
     if np_ > 0 and tp > 0:
-        a += f[2]
+        a += f[2] + f[4] * tp + f[5] * (np_ + b)
     elif b > 0:
-        d += f[3]
+        d += f[3] + f[5] * b
     if z[CORRECTED] != 0:
         factor, bin_ = _factor(z, f, np_, tp, b, kv)
         a, d = a * factor, d * factor

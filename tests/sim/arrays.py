@@ -54,6 +54,8 @@ def op_level(rng: random.Random, *, tokens: int = 400, batch: int = 40, requests
         "mixed_pass_extra_ms": rng.choice([0.0, 0.0, 1.25]),
         "prefill_pass_extra_ms": rng.choice([0.0, 0.0, 2.5]),
         "decode_pass_extra_ms": rng.choice([0.0, 0.0, 0.75]),
+        "prefill_token_extra_ms": rng.choice([0.0, 0.0, 0.05]),
+        "running_request_extra_ms": rng.choice([0.0, 0.0, 0.125]),
     }
     return ArrayTiming("op_level", header, arrays)
 

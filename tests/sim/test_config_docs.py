@@ -11,6 +11,7 @@ import yaml
 from sim.config import RunConfig, load_run_config
 from sim.config.base import Section
 from sim.config.engine import Engine, KvCache, Parallelism, Scheduler, Speedups, Worker
+from sim.config.host import Host, Tokenization
 from sim.config.speculation import Measured, Speculation
 from sim.config.traffic import Stop, Synthetic, SyntheticSession, Trace, TraceTimestamps
 
@@ -32,7 +33,6 @@ UNSAID = {
         "decoder_replay",
         "kv_transfer",
         "afd",
-        "tokenization",
         "images",
     ),
     *("paths", "nested_timestamp_basis", "optimization", "optimizer"),
@@ -52,6 +52,8 @@ UNSAID = {
         Speculation,
         Measured,
         Speedups,
+        Host,
+        Tokenization,
         Stop,
         Synthetic,
         SyntheticSession,

@@ -14,9 +14,9 @@ from tests.sim.answers import ask
 from tests.sim.fuzz import differ
 from tests.sim.pool_worlds import pool_world
 from tests.sim.reached import LINES, SHOWN, Lines, events, lines_that_say
-from tests.sim.worlds import RARE, small, world
+from tests.sim.worlds import RARE, behind_front_end, small, world
 
-WORLDS, SWEEP = 2_500, 100
+WORLDS, BEHIND, SWEEP = 2_500, 600, 100
 # What the rules say but these worlds do not lead to.
 OUT_OF_REACH = (
     # Chunking off: an admission computes the whole prompt, so no running request has any of it left.
@@ -34,6 +34,13 @@ def test_both_engines_give_the_same_tables(first: int) -> None:
     for seed in range(first, first + SWEEP):
         said = differ(world(seed))
         assert not said, f"world({seed}): {said}"
+
+
+@pytest.mark.parametrize("first", range(0, BEHIND, SWEEP))
+def test_both_engines_give_the_same_tables_behind_a_front_end(first: int) -> None:
+    for seed in range(first, first + SWEEP):
+        said = differ(behind_front_end(seed))
+        assert not said, f"behind_front_end({seed}): {said}"
 
 
 @pytest.mark.parametrize("which", range(len(RARE)))
@@ -55,7 +62,8 @@ def test_the_worlds_reach_every_event() -> None:
     file = sim.reference.__file__
     places, reached, all_lines = events(), Counter(), Lines([file])
     # Deep ones take long to watch and reach nothing else.
-    for asked in (*(world(seed) for seed in range(WORLDS // 2) if seed % 10 != 9), *RARE[:-2]):
+    front = (behind_front_end(seed) for seed in range(40))
+    for asked in (*(world(seed) for seed in range(WORLDS // 2) if seed % 10 != 9), *front, *RARE[:-2]):
         with Lines([file]) as lines:
             answer = ask(sim.reference.replay, asked)
         all_lines.hit |= lines.hit

@@ -19,6 +19,7 @@ from sim.spec import (
     EngineSpec,
     FixedTiming,
     FlatTiming,
+    FrontEnd,
     PolynomialTiming,
     Speculation,
     TableTiming,
@@ -47,7 +48,7 @@ def _call(value: Any) -> str:
         x = getattr(value, field.name)
         if isinstance(x, np.ndarray):
             given.append(f"{field.name}=np.array({x.tolist()}, np.{x.dtype})")
-        elif isinstance(x, (Timing, EngineSpec, Transfer)):
+        elif isinstance(x, (Timing, EngineSpec, FrontEnd, Transfer)):
             given.append(f"{field.name}={_call(x)}")
         elif x is not None and field.name != "kind" and not (field.name == "warmup" and x == 0):
             given.append(f"{field.name}={x!r}")
@@ -152,6 +153,19 @@ def world(seed: int, family: str = "mixed") -> World:
     """The world of a seed, the same for ever as long as this file is."""
     family = MIX[seed % len(MIX)] if family == "mixed" else family
     return FAMILIES[family](random.Random(f"{family} {seed}"))
+
+
+def behind_front_end(seed: int) -> World:
+    """The world of a seed, its clients at a distance from the engine."""
+    rng, made = random.Random(f"front {seed}"), world(seed)
+    front = FrontEnd(
+        request_ns=rng.choice([0, 0, 4, 12]) * QUARTER_MS,
+        # Longer prompts arrive later, now and then than those that were sent after them.
+        tokenization_ns=rng.choice([0, 0, 1024 * QUARTER_MS, 1000 * QUARTER_MS]),
+        client_ns=rng.choice([0, 0, 1, 3]) * QUARTER_MS,
+        reply_ns=rng.choice([0, 1, 4, 20]) * QUARTER_MS,
+    )
+    return World(replace(made.spec, front=front), made.load)
 
 
 def _world(rng, n, most_prompt, most_output, block_tokens, seqs, *, sharing, ranks=None) -> World:

@@ -6,12 +6,12 @@ The format is recognised by content; `form` decides where it must.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assets.accuracy.importers import aiperf, fpm, generic, guidellm, silicon, vllm_bench, vllm_log
 from assets.accuracy.importers.about import About
-from assets.accuracy.truth import TruthError, TruthSet
+from assets.accuracy.truth import TruthError, TruthSet, throughput_row
 
 __all__ = ["FORMS", "About", "Form", "read_truth"]
 
@@ -71,4 +71,5 @@ def read_truth(path: Path, *, about: About | None = None, form: str | None = Non
     if not found.rows:
         aside = ", ".join(f"{n} {reason}" for reason, n in found.set_aside.items()) or "it is empty"
         raise TruthError(f"{path}: no usable measurement in it ({aside})")
-    return found
+    whole = throughput_row(found.name, found.rows)
+    return found if whole is None else replace(found, rows=[*found.rows, whole])

@@ -15,6 +15,8 @@ from assets.accuracy.importers.about import About
 from assets.accuracy.truth import DEPLOYMENT, TruthError, TruthSet, truth_row
 
 FIGURES = {"ttft": "silicon_ttft_ms", "tpot": "silicon_tpot_ms"}
+# Read where a table has them.
+MORE_FIGURES = {"itl": "silicon_itl_ms", "e2e": "silicon_e2e_ms", "output_throughput": "silicon_output_tokens_per_s"}
 NEEDED = ("id", "backend", "model_path", "system", "isl", "osl", *FIGURES.values())
 LABELS = {
     "model": "model_path",
@@ -36,6 +38,10 @@ LABELS = {
     "origin": "origin",
     "measured_on": "measured_on",
 }
+TEXTS = (
+    *("id", "group", "model_path", "model_family", "system", "backend", "backend_version", "mode", "precision"),
+    *("gemm_quant_mode", "moe_quant_mode", "origin", "measured_on"),
+)
 PEER = "peer_baseline*.csv"
 # Recorded predictors: the name in `accuracy`, and the columns that hold its answers.
 RECORDED = {
@@ -68,7 +74,7 @@ def read(path: Path, about: About) -> TruthSet:
     unusable = 0
     repeats = _repeats(found)
     for line, run in enumerate(found, 1):
-        figures = {name: run.get(field) for name, field in FIGURES.items()}
+        figures = {name: run.get(field) for name, field in (FIGURES | MORE_FIGURES).items()}
         usable = {k: float(v) for k, v in figures.items() if _is_measured(v)}
         if not usable:
             unusable += 1
@@ -107,7 +113,13 @@ def _table(path: Path) -> list[dict[str, Any]]:
     import polars as pl
 
     try:
-        frame = pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
+        if path.suffix == ".csv":
+            # A version such as 0.20 is no number.
+            known = pl.read_csv(path, n_rows=0).columns
+            texts = {name: pl.String for name in TEXTS if name in known}
+            frame = pl.read_csv(path, infer_schema_length=None, schema_overrides=texts)
+        else:
+            frame = pl.read_parquet(path)
     except pl.exceptions.PolarsError as error:
         raise TruthError(f"{path}: cannot be read as a table ({error})") from error
     return frame.to_dicts()

@@ -134,3 +134,11 @@ def test_amounts_are_the_parts_of_the_price() -> None:
     found = amounts(pricer, passes, with_share=True)
     assert found.ttft[COMPONENTS.index("prefill_passes")] >= 1
     assert found.tpot[:N_PRICED].sum() > 0 and found.extrapolated_share == 0
+    # Nobody is preempted, so every gap between tokens is one pass, and there are no other passes than the loop's.
+    counts = [COMPONENTS.index(name) for name in ("prefill_passes", "decode_passes")]
+    assert found.e2e is not None and found.itl is not None and found.whole is not None
+    assert found.itl[counts].sum() == pytest.approx(1) and found.whole[counts].sum() == found.n_passes
+    gaps = (passes.output_tokens - 1).mean()
+    assert found.e2e[counts].sum() == pytest.approx(found.ttft[counts].sum() + gaps)
+    assert found.whole[:N_PRICED].sum() == pytest.approx(parts[:N_PRICED].sum())
+    assert found.n_tokens == passes.output_tokens.sum()
