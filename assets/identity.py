@@ -7,13 +7,14 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sim.spec import Deployment, EngineSpec, TableTiming, Timing
+from sim.spec import Deployment, EngineSpec, TableTiming, Timing, Transfer
 from sim.timing.tables import EXTRAS, ArrayTiming
 
 
@@ -54,7 +55,22 @@ def sources_digest(package: str) -> str:
 def performance_digest(spec: Deployment) -> str:
     """What passes, and between separate pools transfers, cost."""
     digests = [timing_digest(side.timing) for side in spec.sides]
-    return digests[0] if isinstance(spec, EngineSpec) else digest(*digests, repr(spec.transfer))
+    return digests[0] if isinstance(spec, EngineSpec) else digest(*digests, _transfer_text(spec.transfer))
+
+
+_FIRST_FIELDS = ("bytes_per_token", "bytes_per_second", "missing_only", "fixed_bytes", "fallback_ns")
+
+
+def _transfer_text(transfer: Transfer) -> str:
+    """Settings that later releases added are named only where they are in use, so that others keep their digest."""
+    used = [
+        f"{f.name}={getattr(transfer, f.name)!r}"
+        for f in fields(transfer)
+        if f.name in _FIRST_FIELDS or getattr(transfer, f.name) != f.default
+    ]
+    if not transfer.failure_rate:
+        used = [text for text in used if not text.startswith("seed=")]
+    return f"Transfer({', '.join(used)})"
 
 
 def timing_digest(timing: Timing) -> str:

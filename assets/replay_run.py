@@ -259,9 +259,14 @@ def unproven(deployment: Deployment) -> tuple[str, ...]:
     """Features in use that no recorded engine confirms."""
     spec = deployment.sides[-1]
     drafts = spec.speculation
+    moved = deployment.transfer if isinstance(deployment, PoolsSpec) else None
     found = {
         # Recorded are those of the reference simulator.
         "separate_pools_as_vllm": isinstance(deployment, PoolsSpec) and spec.profile == "vllm",
+        "transfers_share_links": moved is not None and moved.links != "none",
+        "transfer_first_byte": moved is not None and moved.first_byte_ns > 0,
+        "transfer_failures": moved is not None and moved.failure_rate > 0,
+        "handoff_timeout": moved is not None and moved.timeout_ns is not None,
         # Two batches in flight and ranks in lockstep: each is confirmed alone, the pair was never recorded.
         "async_with_attention_dp": spec.async_scheduling and spec.dp > 1,
         "max_utilization": spec.profile == "trtllm" and spec.capacity_policy == "max_utilization",

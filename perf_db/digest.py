@@ -29,7 +29,8 @@ class ColumnDigest:
     def __init__(self, column: Column) -> None:
         self._body = hashlib.blake2b(digest_size=16)
         self._side = hashlib.blake2b(digest_size=16)
-        self._header = f"{column.name}|{column.dtype.value}|{','.join(column.values)}".encode()
+        names = column.values[: column.digested or None]
+        self._header = f"{column.name}|{column.dtype.value}|{','.join(names)}".encode()
 
     def add(self, body: np.ndarray, side: np.ndarray | None = None) -> None:
         """Append values (and, for text and doubles, their lengths or validity). Arrays are contiguous."""

@@ -57,6 +57,8 @@ class Column:
         unit: '' only for identifiers and categories.
         values: for a category that the engine hands out as a code, the names in the order of the codes. The name ''
             means "nothing to say" and is stored as null.
+        digested: how many of `values` a digest of the column begins with; 0: all. Names that were added later say
+            nothing else about the codes before them, so rows recorded earlier keep their digest.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Column:
     meaning: str
     nullable: bool = False
     values: tuple[str, ...] = ()
+    digested: int = 0
 
     @property
     def comment(self) -> str:

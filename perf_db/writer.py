@@ -188,6 +188,7 @@ class RunWriter:
             "n_completed": requests.count("status", "completed"),
             "n_rejected": requests.count("status", "rejected"),
             "n_failed": requests.count("status", "failed"),
+            "n_canceled": requests.count("status", "canceled"),
             "n_unfinished": requests.count("status", "unfinished"),
             "n_quarantined": counts["quarantine"],
             "n_passes": counts["passes"],

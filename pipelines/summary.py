@@ -76,7 +76,7 @@ def _head(run: Mapping[str, Any], found: Figures) -> list[str]:
     served = " on ".join(str(run[k]) for k in ("model", "hardware") if run.get(k))
     about = " · ".join(part for part in (run["name"], f"{run['backend']} (profile {run['profile']})", served) if part)
     counts = [f"{run['n_completed']:,} completed"]
-    counts += [f"{run[f'n_{k}']:,} {k}" for k in ("rejected", "failed", "unfinished") if run[f"n_{k}"]]
+    counts += [f"{run[f'n_{k}']:,} {k}" for k in ("rejected", "failed", "canceled", "unfinished") if run.get(f"n_{k}")]
     simulated = number((found.get(("run", "duration", "total")) or 0) / 1e3, ",.1f")
     return [
         about,

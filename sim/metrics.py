@@ -18,7 +18,7 @@ from sim.distribution import (
     rank,
 )
 from sim.goodput import Limits, Sla, is_good
-from sim.result import COMPLETED, FAILED, REJECTED, REQUESTS, Columns, Outcome, Sink
+from sim.result import CANCELED, COMPLETED, FAILED, REJECTED, REQUESTS, Columns, Outcome, Sink
 from sim.spec import Deployment, EngineSpec, as_pools
 
 __all__ = ["Limits", "Metrics", "Sla", "Tap", "compute", "metric_rows", "steady_window", "summary"]
@@ -90,6 +90,7 @@ class Metrics:
     gpus_per_worker: tuple[int, int] = (0, 1)
     n_warmup: int = 0
     n_failed: int = 0
+    n_canceled: int = 0
     acceptance: Acceptance | None = None  # None: nothing was drafted, or the table was not given
 
     @property
@@ -108,14 +109,18 @@ class Metrics:
         run, tokens_in = self.run, max(self.run.input_tokens, 1)
         n = run.n_completed
         # Two pools have two sizes; what each of them holds is told by the views.
-        left = self.n_requests - n - self.n_rejected - self.n_failed
+        left = self.n_requests - n - self.n_rejected - self.n_failed - self.n_canceled
         usage = self.peak_active_blocks / self.spec.blocks if isinstance(self.spec, EngineSpec) else None
         rows: list[Row] = [
             ("run", "requests", "submitted", self.n_requests, "requests", self.n_requests),
             ("run", "requests", "completed", n, "requests", self.n_requests),
             ("run", "requests", "rejected", self.n_rejected, "requests", self.n_requests),
             ("run", "requests", "unfinished", left, "requests", self.n_requests),
-            *([("run", "requests", "failed", self.n_failed, "requests", self.n_requests)] if self.n_failed else []),
+            *(
+                ("run", "requests", how, count, "requests", self.n_requests)
+                for how, count in (("failed", self.n_failed), ("canceled", self.n_canceled))
+                if count
+            ),
             *([("run", "requests", "warmup", self.n_warmup, "requests", self.n_requests)] if self.n_warmup else []),
             ("run", "passes", "total", self.n_passes, "passes", self.n_passes),
             ("run", "admissions", "total", self.n_admissions, "admissions", self.n_requests),
@@ -263,6 +268,7 @@ def compute(
         committed_prefill_tokens=committed,
         gpus_per_worker=_gpus(spec, gpus_per_worker),
         n_failed=int(np.count_nonzero((status == FAILED) & counted)),
+        n_canceled=int(np.count_nonzero((status == CANCELED) & counted)),
         n_warmup=int(np.count_nonzero(sent[:warmup])),
         acceptance=None
         if spec.sides[-1].speculation is None or acceptance is None

@@ -38,7 +38,7 @@ from sim.result import (
     Outcome,
     Sink,
 )
-from sim.spec import Deployment, EngineSpec, FrontEnd, PoolsSpec, Speculation
+from sim.spec import Deployment, EngineSpec, FrontEnd, PoolsSpec, Speculation, Transfer
 from sim.speculation import draws
 from sim.timing.evidence import EvidenceCounter, PoolsEvidence
 from sim.timing.plain import CLOCK_END_NS, PlainPricer, Price, Work
@@ -903,7 +903,7 @@ class Tables:
         if any(r.accepted):
             self.rows["acceptance"].append((r.index, sum(r.accepted), r.verified, *r.accepted))
 
-    def log_handoff(self, handoff: Handoff) -> None:
+    def log_handoff(self, handoff: Handoff, transfer: Transfer) -> None:
         """One request between prefill and decode pool (`sim.reference_pools`)."""
         r, source, placed = handoff.request, handoff.bootstrap, handoff.rank is not None
         decode = [start for start, _ in r.admissions]
@@ -912,6 +912,8 @@ class Tables:
             + ((r.worker, r.dp_rank) if placed else (-1, -1))
             + (source.admissions[0][0], handoff.held, handoff.reserved, handoff.transferred, handoff.activated)
             + (decode[0] if decode else -1, handoff.released, handoff.sent)
+            + (transfer.sent_bytes(handoff.sent) if handoff.sent >= 0 else -1, handoff.queued, handoff.began)
+            + (handoff.attempts, handoff.withdrawn, handoff.outcome)
         )
 
     def log_bursts(self, place: tuple[int, int, int, int], span: list[Burst], token: int) -> None:

@@ -5,12 +5,12 @@ simulator, and is marked [asked]. A request is computed twice: its *bootstrap* o
 sees, and the request itself on a decode worker, which computes no prompt.
 
 A handoff goes: prefill done, source blocks held -> destination reserved -> KV transferred -> activated -> source
-released. Workers apply commands between passes only (PD-5), so each of these waits for a pass that runs.
+released. Workers apply commands between passes only (PD-5), so each of these waits for a pass that runs. What happens
+on the wire is in `sim.reference_transfers`.
 """
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -32,13 +32,30 @@ from sim.reference import (
     finish,
     never_fits,
 )
-from sim.result import EXCEEDS_POOL, FAILED, NO_REASON, PROMPT_AT_LIMIT, REJECTED, Outcome, Sink
+from sim.reference_transfers import Wire
+from sim.result import (
+    ACTIVATED,
+    CANCELED,
+    EXCEEDS_POOL,
+    FAILED,
+    GAVE_UP,
+    HANDOFF_TIMEOUT,
+    NEVER_FITS,
+    NO_REASON,
+    PROMPT_AT_LIMIT,
+    REJECTED,
+    TIMED_OUT,
+    TRANSFER_FAILED,
+    UNDER_WAY,
+    Outcome,
+    Sink,
+)
 from sim.spec import EngineSpec, PoolsSpec
 from sim.timing.evidence import PoolsEvidence
-from sim.timing.plain import CLOCK_END_NS, CLOCK_END_S, PAST_CLOCK_NS, Work, nearest_ns
+from sim.timing.plain import CLOCK_END_NS, Work
 
 
-@dataclass
+@dataclass(eq=False)
 class Handoff:
     """One request between the pools. Instants in ns, -1 while they lie ahead."""
 
@@ -55,6 +72,23 @@ class Handoff:
     transferred: int = -1
     activated: int = -1
     released: int = -1
+    withdrawn: int = -1
+    called_off: bool = False  # it failed, or came too late
+    # Of its transfer: attempts begun; of the last one, when it joined the link and when it had it.
+    attempts: int = 0
+    queued: int = -1
+    began: int = -1
+    work: int = 0  # duration, when the link is its own, ns
+    ends: int = -1  # on a FIFO link, once it has it
+    due: int = 0  # on a link with fair shares: work of a member that was there all the time
+
+    @property
+    def outcome(self) -> int:
+        if self.activated >= 0:
+            return ACTIVATED
+        if self.target is None:
+            return NEVER_FITS
+        return {TRANSFER_FAILED: GAVE_UP, HANDOFF_TIMEOUT: TIMED_OUT}.get(self.request.reason, UNDER_WAY)
 
 
 class PrefillRank(Rank):
@@ -160,6 +194,18 @@ class DecodeRank(Rank):
         self.incoming.append(handoff)
         return handoff
 
+    def unreserve(self, handoff: Handoff) -> None:
+        """What was reserved for it is given back; nothing of it was ever hashed here."""
+        self.incoming.remove(handoff)
+        self.pool.release(handoff.request.blocks)
+        handoff.request.blocks = []
+
+    def drop(self, handoff: Handoff) -> None:
+        """It wants no room any more."""
+        if handoff is self.wanted[0]:
+            self.refused_at = -1
+        self.wanted.remove(handoff)
+
     def activate(self, handoff: Handoff) -> None:
         """Its KV is here: full blocks can be hit, and it queues by order of reservation, behind preempted ones."""
         request = handoff.request
@@ -222,24 +268,24 @@ class Pools:
         self.sources = [(worker, rank) for worker in self.prefill for rank in worker.ranks]
         self.targets = [(worker, rank) for worker in self.decode for rank in worker.ranks]
         self.next_source = self.next_target = 0
-        self.transfers: list[tuple[int, int, Handoff]] = []  # heap of (end, sequence, handoff)
-        self.sequence = 0
+        self.wire = Wire(spec, self.order_activation, self.give_up)
+        self.deadlines: deque[Handoff] = deque()  # in order: all have the same time
         self.handoffs: dict[int, Handoff] = {}
         self.just_ended: list[DecodeWorker] = []
 
     # ------------------------------------------------------------------ one instant
     def settle(self, now: int) -> None:
-        """K-2, K-3: completions, transfers, commands, starts, then arrivals, until nothing moves at this instant.
+        """K-2, K-3: completions, transfers, commands, deadlines, starts, then arrivals, until nothing moves at this
+        instant.
 
         Arrivals come after the starts: a worker that ends a pass at this very instant begins the next without them.
         """
         moved = True
         while moved:
             moved = self.complete(now)
-            while self.transfers and self.transfers[0][0] <= now:
-                moved = True
-                self.order_activation(heapq.heappop(self.transfers)[2])
+            moved |= self.wire.land(now)
             moved |= self.obey(now)
+            moved |= self.expire(now)
             moved |= self.start(now)
             moved |= self.arrive(now)
             moved |= self.start(now)
@@ -286,6 +332,8 @@ class Pools:
         handoff.target, handoff.rank = worker, rank
         request.worker, request.dp_rank = rank.worker, rank.dp_rank
         worker.commands.append(("reserve", handoff))
+        if self.spec.transfer.timeout_ns is not None:
+            self.deadlines.append(handoff)
 
     def never_held(self, request: Request) -> int:
         """Why no decode worker can ever take this prompt over, or NO_REASON."""
@@ -298,6 +346,47 @@ class Pools:
     def end(self, request: Request, status: int, reason: int, now: int) -> None:
         request.status, request.reason, request.end = status, reason, now
         self.source.ended(request, now)
+
+    # ------------------------------------------------------------------ what goes wrong (PD-15)
+    def next_deadline(self) -> int | None:
+        while self.deadlines and (self.deadlines[0].activated >= 0 or self.deadlines[0].called_off):
+            self.deadlines.popleft()
+        timeout = self.spec.transfer.timeout_ns
+        return self.deadlines[0].held + timeout if self.deadlines and timeout is not None else None
+
+    def expire(self, now: int) -> bool:
+        """Handoffs that are not activated by their deadline are canceled."""
+        moved = False
+        while (deadline := self.next_deadline()) is not None and deadline <= now:
+            moved = True
+            handoff = self.deadlines.popleft()
+            if handoff.reserved >= 0:
+                self.wire.give_up(handoff, now)
+            self.call_off(handoff, CANCELED, HANDOFF_TIMEOUT, now)
+        if moved:
+            self.obey(now)
+        return moved
+
+    def give_up(self, handoff: Handoff, now: int) -> None:
+        """The last attempt to transfer its KV has failed."""
+        self.call_off(handoff, FAILED, TRANSFER_FAILED, now)
+
+    def call_off(self, handoff: Handoff, status: int, reason: int, now: int) -> None:
+        """The request ends now; workers give back what they hold for it between passes, as with any command."""
+        worker, rank = handoff.target, handoff.rank
+        assert worker is not None and rank is not None
+        handoff.called_off = True
+        self.end(handoff.request, status, reason, now)
+        handoff.source.commands.append(("release", handoff))
+        if ("reserve", handoff) in worker.commands:
+            worker.commands.remove(("reserve", handoff))
+        elif handoff in rank.wanted:
+            # A worker that computes does not look at its list, so this may as well happen now.
+            rank.drop(handoff)
+            if worker.end is None:
+                self.try_to_reserve(worker, rank, now)
+        elif ("activate", handoff) not in worker.commands:  # which is obeyed as a withdrawal
+            worker.commands.append(("withdraw", handoff))
 
     # ------------------------------------------------------------------ commands (PD-5)
     def catch_up(self, worker: DecodeWorker, now: int) -> None:
@@ -328,6 +417,9 @@ class Pools:
                     assert handoff.rank is not None
                     if command == "reserve":
                         self.want(handoff)
+                    elif handoff.called_off:
+                        handoff.rank.unreserve(handoff)
+                        handoff.withdrawn = now
                     else:
                         handoff.rank.activate(handoff)
                         handoff.activated = now
@@ -343,18 +435,10 @@ class Pools:
         transfer = self.spec.transfer
         handoff.reserved = now
         handoff.sent = handoff.missing if transfer.missing_only else handoff.request.prompt
-        seconds = transfer.seconds(handoff.sent)
-        # One longer than the clock may be infinite; all of those end just past it, where the replay stops.
-        duration = transfer.fallback_ns if seconds is None else nearest_ns(min(seconds, 2 * CLOCK_END_S))
-        handoff.transferred = min(now + duration, PAST_CLOCK_NS)
-        if duration == 0:
-            self.order_activation(handoff)  # K-3: at this very instant
-        else:
-            heapq.heappush(self.transfers, (handoff.transferred, self.sequence, handoff))
-            self.sequence += 1
+        self.wire.send(handoff, now)
         return True
 
-    def order_activation(self, handoff: Handoff) -> None:
+    def order_activation(self, handoff: Handoff, now: int) -> None:
         assert handoff.target is not None
         handoff.target.commands.append(("activate", handoff))
 
@@ -407,9 +491,8 @@ class Pools:
 
     def next_time(self, now: int) -> int | None:
         times = [worker.end for worker in (*self.prefill, *self.decode) if worker.end is not None]
-        times += [end for end, _, _ in self.transfers[:1]]
-        arrival = self.source.next_time(now)
-        return min([*times, arrival] if arrival is not None else times, default=None)
+        others = (self.wire.next_time(), self.next_deadline(), self.source.next_time(now))
+        return min([*times, *(when for when in others if when is not None)], default=None)
 
 
 def pin_of(pins: np.ndarray | None, request: Request) -> int:
@@ -448,5 +531,5 @@ def replay(spec: PoolsSpec, workload: Workload, sink: Sink) -> Outcome:
             raise TimingError(CLOCK_MESSAGE)
         now = upcoming
     for _, handoff in sorted(pools.handoffs.items()):
-        out.log_handoff(handoff)
+        out.log_handoff(handoff, spec.transfer)
     return finish(PoolsEvidence(spec, compiled=False), out, requests, sink, now, began)

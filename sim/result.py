@@ -12,12 +12,19 @@ from typing import Protocol
 import numpy as np
 
 # Status codes of requests.status.
-COMPLETED, REJECTED, UNFINISHED, FAILED = 0, 1, 2, 3
-STATUS_NAMES = ("completed", "rejected", "unfinished", "failed")
+COMPLETED, REJECTED, UNFINISHED, FAILED, CANCELED = range(5)
+STATUS_NAMES = ("completed", "rejected", "unfinished", "failed", "canceled")
 
 # Reason codes of requests.reason.
-NO_REASON, PROMPT_AT_LIMIT, EXCEEDS_POOL, LOOKAHEAD_EXCEEDS_POOL = 0, 1, 2, 3
-REASON_NAMES = ("", "prompt_reaches_max_model_len", "exceeds_kv_pool", "lookahead_exceeds_kv_pool")
+NO_REASON, PROMPT_AT_LIMIT, EXCEEDS_POOL, LOOKAHEAD_EXCEEDS_POOL, TRANSFER_FAILED, HANDOFF_TIMEOUT = range(6)
+REASON_NAMES = (
+    *("", "prompt_reaches_max_model_len", "exceeds_kv_pool", "lookahead_exceeds_kv_pool"),
+    *("transfer_failed", "handoff_timeout"),
+)
+
+# Codes of handoffs.outcome.
+UNDER_WAY, ACTIVATED, NEVER_FITS, GAVE_UP, TIMED_OUT = range(5)
+OUTCOME_NAMES = ("", "activated", "never_fits", "transfer_failed", "timed_out")
 
 # Kind codes of admissions.kind and chunks.kind.
 KIND_NEW, KIND_RESUMED, KIND_RUNNING = 0, 1, 2
@@ -189,6 +196,12 @@ HANDOFFS = (  # request x handover from a prefill to a decode worker; rows only 
     "decode_admitted_ns",
     "released_ns",  # the source gave its blocks back
     "sent_tokens",  # whose KV was sent
+    "sent_bytes",  # by one attempt, -1 unknown
+    "queued_ns",  # its last attempt joined the link, the first byte's latency over
+    "began_ns",  # its last attempt had the link, or a share of it
+    "attempts",
+    "withdrawn_ns",  # the destination gave back the blocks of a handoff that was not to be, -1 for others
+    "outcome",  # code of OUTCOME_NAMES
 )
 
 TABLES = {

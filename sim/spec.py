@@ -260,14 +260,22 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How KV moves from a prefill to a decode worker (PD-7 to PD-10).
+    """How KV moves from a prefill to a decode worker (PD-7 to PD-10, PD-15, PD-17 to PD-20).
 
     Attributes:
         bytes_per_token: KV bytes of one token on the prefill side; None: transfers take `fallback_ns`.
-        bytes_per_second: of one transfer; transfers do not slow each other. None: as above.
+        bytes_per_second: of a link. None: as above.
         missing_only: send only the blocks the destination lacks, whole blocks; else the whole prompt, to the token.
         fixed_bytes: sent with every transfer, whatever its length (state of recurrent layers).
         fallback_ns: duration of a transfer whose size or rate is unknown.
+        links: which transfers share a link: "none", those from one source worker, those to one destination worker, or
+            all of them.
+        sharing: a link serves one transfer after the other ("fifo"), or all of them with equal shares ("fair").
+        first_byte_ns: before the first byte of every attempt; the link is free meanwhile.
+        failure_rate: share of attempts that turn out to have failed when they end.
+        retries: attempts after the first one.
+        timeout_ns: a handoff is canceled when it is not activated so long after its prompt was held; None: never.
+        seed: of the failures, 0 to 2^64 - 1.
     """
 
     bytes_per_token: float | None = None
@@ -275,6 +283,27 @@ class Transfer:
     missing_only: bool = False
     fixed_bytes: float = 0.0
     fallback_ns: int = 0
+    links: Literal["none", "per_source", "per_destination", "shared"] = "none"
+    sharing: Literal["fifo", "fair"] = "fifo"
+    first_byte_ns: int = 0
+    failure_rate: float = 0.0
+    retries: int = 0
+    timeout_ns: int | None = None
+    seed: int = 42
+
+    @property
+    def plain(self) -> bool:
+        """Whether the end of every transfer is known when it is asked for."""
+        return self.links == "none" and not self.failure_rate and self.timeout_ns is None
+
+    @property
+    def failure_threshold(self) -> int:
+        """An attempt fails when its draw is below this."""
+        return math.ceil(self.failure_rate * 2**BITS)
+
+    def sent_bytes(self, tokens: int) -> int:
+        """What one attempt sends, -1 unknown."""
+        return round(tokens * self.bytes_per_token + self.fixed_bytes) if self.bytes_per_token else -1
 
     def seconds(self, tokens: int) -> float | None:
         """Duration of a transfer of `tokens` tokens of KV, s; None where size or rate is unknown."""

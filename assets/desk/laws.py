@@ -212,16 +212,80 @@ LAWS = (
         "error",
         "handoffs",
         "a prompt is held, its room reserved, its KV sent and taken note of, in this order; the source keeps its "
-        "blocks until the KV has arrived; no token comes before",
+        "blocks until the KV has arrived or is given up; no token comes before",
         """
         SELECT 'request_id=' || h.request_id AS row_key,
                greatest(h.prefill_admitted_ns - h.held_ns, h.held_ns - h.reserved_ns, h.reserved_ns - h.transferred_ns,
                         h.transferred_ns - h.activated_ns, h.activated_ns - h.decode_admitted_ns,
-                        h.transferred_ns - h.released_ns, h.decode_admitted_ns - r.first_token_ns) AS figure
+                        h.reserved_ns - h.queued_ns, h.queued_ns - h.began_ns, h.began_ns - h.transferred_ns,
+                        if(h.outcome IN ('transfer_failed', 'timed_out'), r.end_ns, h.transferred_ns) - h.released_ns,
+                        r.end_ns - h.withdrawn_ns, h.decode_admitted_ns - r.first_token_ns) AS figure
         FROM (FROM handoffs WHERE run_id = $run) h JOIN (FROM requests WHERE run_id = $run) r USING (request_id)
         WHERE figure > 0
         """,
         "one instant lies {figure:,.0f} ns before the one it follows",
+    ),
+    Check(
+        "handoffs_end_once",
+        "error",
+        "handoffs",
+        "a handoff is activated, or its request failed or was canceled for the reason it has; blocks that were "
+        "reserved for one that was not to be are given back, and no others",
+        """
+        SELECT 'request_id=' || h.request_id AS row_key, h.attempts AS figure
+        FROM (FROM handoffs WHERE run_id = $run) h JOIN (FROM requests WHERE run_id = $run) r USING (request_id)
+        -- Releases before these columns have nothing in them.
+        WHERE h.attempts IS NOT NULL AND (
+              (h.activated_ns IS NOT NULL) != (h.outcome IS NOT DISTINCT FROM 'activated')
+           OR (h.outcome = 'transfer_failed') != (r.status = 'failed' AND r.reason = 'transfer_failed')
+           OR (h.outcome = 'timed_out') != (r.status = 'canceled' AND r.reason = 'handoff_timeout')
+           OR (h.outcome IS NULL AND r.status != 'unfinished')
+           OR (h.withdrawn_ns IS NOT NULL
+               AND (h.reserved_ns IS NULL OR h.outcome NOT IN ('transfer_failed', 'timed_out')))
+           OR (h.reserved_ns IS NOT NULL) != (h.attempts > 0))
+        """,
+        "it was tried {figure:,.0f} times, and how it ended does not fit",
+    ),
+    Check(
+        "transfers_have_time_for_their_bytes",
+        "error",
+        "handoffs",
+        "every transfer takes at least its bytes over the bandwidth, and exactly that where nothing is shared",
+        """
+        WITH link AS (
+            SELECT coalesce(config_json ->> '$.engine.kv_transfer.links', 'none') AS links,
+                   coalesce(config_json ->> '$.engine.kv_transfer.sharing', 'fifo') AS sharing,
+                   CAST(config_json ->> '$.engine.kv_transfer.bandwidth_gb_per_second' AS DOUBLE) AS rate
+            FROM runs WHERE run_id = $run)
+        SELECT 'request_id=' || h.request_id AS row_key,
+               h.sent_bytes / link.rate - (h.transferred_ns - h.began_ns) AS figure
+        FROM (FROM handoffs WHERE run_id = $run) h, link
+        WHERE h.sent_bytes IS NOT NULL AND h.transferred_ns IS NOT NULL AND link.rate IS NOT NULL
+          AND (figure > 1 OR (figure < -1 AND (link.links = 'none' OR link.sharing = 'fifo')))
+        """,
+        "it lacks {figure:,.0f} ns",
+    ),
+    Check(
+        "links_serve_one_after_the_other",
+        "error",
+        "handoffs",
+        "on a first-in-first-out link no two transfers are under way at once",
+        """
+        WITH link AS (
+            SELECT config_json ->> '$.engine.kv_transfer.links' AS links,
+                   coalesce(config_json ->> '$.engine.kv_transfer.sharing', 'fifo') AS sharing
+            FROM runs WHERE run_id = $run),
+        sent AS (
+            SELECT h.*, CASE link.links WHEN 'per_source' THEN h.source_worker WHEN 'per_destination' THEN h.worker END
+                        AS on_link
+            FROM (FROM handoffs WHERE run_id = $run) h, link
+            WHERE link.links != 'none' AND link.sharing = 'fifo' AND h.transferred_ns > h.began_ns),
+        turns AS (
+            SELECT request_id, began_ns, lag(transferred_ns) OVER (PARTITION BY on_link ORDER BY began_ns) AS free_ns
+            FROM sent)
+        SELECT 'request_id=' || request_id AS row_key, free_ns - began_ns AS figure FROM turns WHERE free_ns > began_ns
+        """,
+        "it began {figure:,.0f} ns before the link was free",
     ),
     Check(
         "same_work_costs_the_same",

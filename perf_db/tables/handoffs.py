@@ -2,6 +2,8 @@
 
 from perf_db.schema import Column, Dtype, Table
 
+OUTCOMES = ("", "activated", "never_fits", "transfer_failed", "timed_out")
+
 HANDOFFS = Table(
     name="handoffs",
     row_is="one request whose prompt a prefill worker computed, on its way to a decode worker",
@@ -20,10 +22,15 @@ HANDOFFS = Table(
             "prompt computed; from now on the source holds its blocks. Where runs.ttft_ends is `prefill`, TTFT counts "
             "to here",
         ),
+        Column("reserved_ns", Dtype.INT64, "ns", "destination blocks taken; null not yet", nullable=True),
         Column(
-            "reserved_ns", Dtype.INT64, "ns", "destination blocks taken and transfer begun; null not yet", nullable=True
+            "transferred_ns",
+            Dtype.INT64,
+            "ns",
+            "end of the transfer; null not yet. Where transfers neither slow each other nor fail, it is foreseen when "
+            "one begins",
+            nullable=True,
         ),
-        Column("transferred_ns", Dtype.INT64, "ns", "end of the transfer; null if not begun", nullable=True),
         Column(
             "activated_ns",
             Dtype.INT64,
@@ -34,5 +41,35 @@ HANDOFFS = Table(
         Column("decode_admitted_ns", Dtype.INT64, "ns", "start of its first decode pass; null not yet", nullable=True),
         Column("released_ns", Dtype.INT64, "ns", "the source gave its blocks back; null not yet", nullable=True),
         Column("sent_tokens", Dtype.INT32, "tokens", "whose KV was sent; null if no transfer began", nullable=True),
+        Column(
+            "sent_bytes",
+            Dtype.INT64,
+            "bytes",
+            "KV and fixed state that each attempt sends; null if none began or the size is unknown",
+            nullable=True,
+        ),
+        Column(
+            "queued_ns",
+            Dtype.INT64,
+            "ns",
+            "its last attempt joins the link, first_byte_ms after it was asked for; null if none",
+            nullable=True,
+        ),
+        Column(
+            "began_ns",
+            Dtype.INT64,
+            "ns",
+            "its last attempt has the link, or a share of it; null not yet",
+            nullable=True,
+        ),
+        Column("attempts", Dtype.INT32, "attempts", "transfers asked for, the first included"),
+        Column(
+            "withdrawn_ns",
+            Dtype.INT64,
+            "ns",
+            "the destination gave back the blocks of a handoff that was not to be; null for all others",
+            nullable=True,
+        ),
+        Column("outcome", Dtype.TEXT, "", "how it ended; null not yet", nullable=True, values=OUTCOMES),
     ),
 )

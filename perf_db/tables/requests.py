@@ -2,8 +2,11 @@
 
 from perf_db.schema import Column, Dtype, Table
 
-STATUS = ("completed", "rejected", "unfinished", "failed")
-REASONS = ("", "prompt_reaches_max_model_len", "exceeds_kv_pool", "lookahead_exceeds_kv_pool")
+STATUS = ("completed", "rejected", "unfinished", "failed", "canceled")
+REASONS = (
+    *("", "prompt_reaches_max_model_len", "exceeds_kv_pool", "lookahead_exceeds_kv_pool"),
+    *("transfer_failed", "handoff_timeout"),
+)
 
 REQUESTS = Table(
     name="requests",
@@ -40,10 +43,22 @@ REQUESTS = Table(
         ),
         Column("second_token_ns", Dtype.INT64, "ns", "second output token; null below two", nullable=True),
         Column("last_token_ns", Dtype.INT64, "ns", "latest output token; null if none was made", nullable=True),
-        Column("end_ns", Dtype.INT64, "ns", "completion or rejection; null if unfinished", nullable=True),
-        Column("status", Dtype.TEXT, "", "how it ended", values=STATUS),
         Column(
-            "reason", Dtype.TEXT, "", "why it was rejected or failed; null otherwise", nullable=True, values=REASONS
+            "end_ns",
+            Dtype.INT64,
+            "ns",
+            "completion, rejection, failure or cancellation; null if unfinished",
+            nullable=True,
+        ),
+        Column("status", Dtype.TEXT, "", "how it ended", values=STATUS, digested=4),
+        Column(
+            "reason",
+            Dtype.TEXT,
+            "",
+            "why it was rejected, failed or canceled; null otherwise",
+            nullable=True,
+            values=REASONS,
+            digested=4,
         ),
         Column("prompt_tokens", Dtype.INT32, "tokens", "length of the prompt"),
         Column("requested_tokens", Dtype.INT32, "tokens", "output asked for"),

@@ -137,12 +137,18 @@ class Workers(Section):
 
 
 class KvTransfer(Section):
-    """How KV gets from a prefill to a decode worker. Transfers do not slow each other."""
+    """How KV gets from a prefill to a decode worker. Unless they share links, transfers do not slow each other."""
 
     bandwidth_gb_per_second: Annotated[float, Field(gt=0, le=1e9)] | None = None  # decimal GB; None: takes fallback_ms
     timing_mode: Literal["destination_missing", "full_prompt"] = "destination_missing"
     fixed_state_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0  # sent with every prompt, whatever its length
     fallback_ms: Milliseconds = 0.0  # of a transfer whose size or rate is unknown
+    links: Literal["none", "per_source", "per_destination", "shared"] = "none"  # what transfers share
+    sharing: Literal["fifo", "fair"] = "fifo"  # of a link, between its transfers
+    first_byte_ms: Milliseconds = 0.0  # before every transfer; the link is free meanwhile
+    failure_rate: Annotated[float, Field(ge=0, le=1)] = 0.0  # of attempts, by the run's seed
+    retries: Annotated[int, Field(ge=0, le=1000)] = 0  # after a failed attempt
+    timeout_ms: Annotated[float, Field(ge=1e-6, le=1e9)] | None = None  # from held to activated; None: no limit
 
 
 class Engine(Section):

@@ -157,9 +157,10 @@ class RunConfig(Section):
         """Things that are allowed and yet probably not meant."""
         if self.engine.mode == "disaggregated":
             prefill, decode = self.sides
-            return tuple(
+            of_sides = tuple(
                 f"{role}: {said}" for role, side in (("prefill", prefill), ("decode", decode)) for said in side.warnings
             )
+            return of_sides + self.transfer_warnings
         worker = self.worker
         found = []
         if self.evaluation.ttft != "decode":
@@ -240,7 +241,25 @@ class RunConfig(Section):
             missing_only=given.timing_mode == "destination_missing",
             fixed_bytes=float(given.fixed_state_bytes),
             fallback_ns=round(float(given.fallback_ms) * 1e6),
+            links=given.links,
+            sharing=given.sharing,
+            first_byte_ns=round(float(given.first_byte_ms) * 1e6),
+            failure_rate=float(given.failure_rate),
+            retries=given.retries,
+            timeout_ns=None if given.timeout_ms is None else max(round(float(given.timeout_ms) * 1e6), 1),
+            seed=self.seed,
         )
+
+    @property
+    def transfer_warnings(self) -> tuple[str, ...]:
+        """Settings of transfers that change nothing as they stand."""
+        given = self.engine.kv_transfer or KvTransfer()
+        found = []
+        if given.links == "none" and "sharing" in given.model_fields_set:
+            found.append("kv_transfer.sharing acts only where kv_transfer.links are shared")
+        if given.retries and not given.failure_rate:
+            found.append("kv_transfer.retries acts only with a failure_rate")
+        return tuple(found)
 
     def canonical(self) -> dict[str, Any]:
         """What identifies the run, defaults filled in, ready for JSON and a digest.
@@ -267,6 +286,10 @@ class RunConfig(Section):
         values["traffic"].pop("zero_output")
         for name in ("context_length", "nextn", "nextn_accepted", *ESTIMATOR):
             values["engine"].pop(name)
+        transfer = values["engine"]["kv_transfer"]
+        for name, neutral in _ADDED_TO_TRANSFERS.items():
+            if transfer is not None and transfer[name] == neutral:
+                transfer.pop(name)
         values["engine"]["speculation"] = None if self.speculation is None else asdict(self.speculation)
         host, tokenization = self.engine.host, self.engine.tokenization
         values["engine"]["host"] = None if host is None else host.canonical()
@@ -298,6 +321,13 @@ class RunConfig(Section):
         """Seed of the arrival process: the load's own, or the run's."""
         own = getattr(self.traffic.load, "seed", None)
         return self.seed if own is None else own
+
+
+# Settings that later releases added, and what asks for none of them: then they are not part of a run's identity.
+_ADDED_TO_TRANSFERS = {
+    name: KvTransfer.model_fields[name].default
+    for name in ("links", "sharing", "first_byte_ms", "failure_rate", "retries", "timeout_ms")
+}
 
 
 def _without_neutral(values: Any) -> Any:

@@ -9,7 +9,20 @@ import sim.state as S
 from sim.collect import Collector
 from sim.inputs import Workload
 from sim.pools.state import Pools
-from sim.result import HANDOFFS, TABLES, Columns, Sink
+from sim.result import (
+    ACTIVATED,
+    GAVE_UP,
+    HANDOFF_TIMEOUT,
+    HANDOFFS,
+    NEVER_FITS,
+    NO_REASON,
+    TABLES,
+    TIMED_OUT,
+    TRANSFER_FAILED,
+    UNDER_WAY,
+    Columns,
+    Sink,
+)
 from sim.spec import PoolsSpec
 from sim.state import Config, State
 from sim.timing.evidence import PoolsEvidence
@@ -29,7 +42,7 @@ class PoolsCollector(Collector):
 
     def __init__(self, spec: PoolsSpec, load: Workload, config: Config, state: State, sink: Sink, pools: Pools) -> None:
         super().__init__(spec.decode, load, config, state, sink, ranks=pools.ranks)
-        self.pools = pools
+        self.pools, self.transfer = pools, spec.transfer
         self.evidence = PoolsEvidence(spec)
         self.worker_of = pools.worker_of.astype(np.int64)
         self.dp_rank_of = np.arange(pools.ranks) - pools.w[self.worker_of, P.FIRST_RANK]
@@ -64,7 +77,8 @@ class PoolsCollector(Collector):
         return gaps
 
     def _handoffs(self) -> Columns:
-        h, t, n = self.pools.h, self.state.t, self.pools.n
+        t, n = self.state.t, self.pools.n
+        h = self.pools.h[:n]
         request = np.flatnonzero(h[:, P.HELD] >= 0)
         source, rank = h[request, P.SOURCE], self.state.q[request, S.RANK].astype(np.int64)
         placed = rank >= self.pools.prefill_ranks
@@ -73,6 +87,31 @@ class PoolsCollector(Collector):
         values["source_worker"], values["source_rank"] = self.worker_of[source], self.dp_rank_of[source]
         values["worker"] = np.where(placed, self.worker_of[rank], -1)
         values["dp_rank"] = np.where(placed, self.dp_rank_of[rank], -1)
+        values |= self._transfers(request)
         values["prefill_admitted_ns"] = t[n + request, S.ADMITTED]
         values["decode_admitted_ns"] = t[request, S.ADMITTED]
         return {name: np.ascontiguousarray(values[name]) for name in HANDOFFS}
+
+    def _transfers(self, request: np.ndarray) -> Columns:
+        """What became of the transfers of these requests."""
+        h, transfer = self.pools.h[request], self.transfer
+        reserved, asked = h[:, P.RESERVED], h[:, P.RESERVED] >= 0
+        size = np.rint(h[:, P.SENT] * (transfer.bytes_per_token or 0.0) + transfer.fixed_bytes).astype(np.int64)
+        values = {"sent_bytes": np.where(asked & bool(transfer.bytes_per_token), size, -1)}
+        if self.pools.wired:
+            names = {"queued_ns": P.QUEUED, "began_ns": P.BEGAN, "attempts": P.ATTEMPTS, "withdrawn_ns": P.WITHDRAWN}
+            values |= {name: h[:, place] for name, place in names.items()}
+        else:
+            queued = np.where(asked, reserved + transfer.first_byte_ns, -1)
+            values |= {"queued_ns": queued, "began_ns": queued, "attempts": asked.astype(np.int64)}
+            values["withdrawn_ns"] = np.full(len(request), -1, np.int64)
+        reason = self.state.q[request, S.REASON]
+        ways = [
+            (h[:, P.ACTIVATED] >= 0, ACTIVATED),
+            (reason == TRANSFER_FAILED, GAVE_UP),
+            (reason == HANDOFF_TIMEOUT, TIMED_OUT),
+            (reason != NO_REASON, NEVER_FITS),
+        ]
+        conditions, outcomes = zip(*ways, strict=True)
+        values["outcome"] = np.select(conditions, outcomes, UNDER_WAY).astype(np.int64)
+        return values

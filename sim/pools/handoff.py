@@ -10,55 +10,13 @@ import sim.state as S
 from sim.items import cdiv
 from sim.jit import inlined, kernel
 from sim.kv.pool import available, close_shared, lookup, pin, release, take
+from sim.pools.commands import command, end_request, listen, next_command
+from sim.pools.wire import send
 from sim.queues import insert_waiting
 from sim.result import EXCEEDS_POOL, FAILED, NO_REASON, PROMPT_AT_LIMIT
-from sim.source import heap_pop, heap_push, mark_dirty, request_ended
+from sim.source import heap_pop, heap_push, mark_dirty
 from sim.timing.compiled import nearest_ns
 from sim.timing.plain import CLOCK_END_S, PAST_CLOCK_NS
-
-
-@kernel
-def end_request(cfg, inp, st, i, status, reason, now):
-    """Request i ends without having been served."""
-    q = st.q
-    q[i, S.STATE], q[i, S.STATUS], q[i, S.REASON] = S.DONE, status, reason
-    st.t[i, S.END] = now
-    st.g[S.N_DONE] += 1
-    request_ended(cfg, inp, st, i, now)
-
-
-@kernel
-def _command(st, po, worker, i, link):
-    """Handoff i joins the worker's commands."""
-    w, tail = po.w, po.w[worker, P.COMMAND_TAIL]
-    po.h[i, link] = -1
-    if tail >= 0:
-        po.h[tail, link] = i
-    else:
-        w[worker, P.COMMAND_HEAD] = i
-    w[worker, P.COMMAND_TAIL] = i
-    if st.w[worker, S.GROUP_END] < 0:
-        listen(po, worker)
-
-
-@inlined
-def listen(po, worker):
-    """An idle worker has commands."""
-    if po.w[worker, P.IN_OBEY] == 0:
-        po.w[worker, P.IN_OBEY] = 1
-        po.obey[po.g[P.N_OBEY]] = worker
-        po.g[P.N_OBEY] += 1
-
-
-@inlined
-def _next_command(po, worker, link):
-    w = po.w
-    i = w[worker, P.COMMAND_HEAD]
-    if i >= 0:
-        w[worker, P.COMMAND_HEAD] = po.h[i, link]
-        if po.h[i, link] < 0:
-            w[worker, P.COMMAND_TAIL] = -1
-    return i
 
 
 @inlined
@@ -89,11 +47,19 @@ def hold(cfg, inp, st, po, i, now):
     if reason != NO_REASON:
         end_request(cfg, inp, st, i, FAILED, reason, now)
         h[i, P.PHASE] = P.OVER
-        _command(st, po, po.worker_of[h[i, P.SOURCE]], i, P.NEXT_RELEASE)
+        command(st, po, po.worker_of[h[i, P.SOURCE]], i, P.NEXT_RELEASE)
         return
     st.q[i, S.RANK] = target
     h[i, P.PHASE] = P.RESERVE
-    _command(st, po, po.worker_of[target], i, P.NEXT_COMMAND)
+    if po.wired and g[P.TIMEOUT] >= 0:
+        # All have the same time, so the first to be held is the first to run out of it.
+        h[i, P.NEXT_DEADLINE] = -1
+        if g[P.DEADLINE_TAIL] >= 0:
+            h[g[P.DEADLINE_TAIL], P.NEXT_DEADLINE] = i
+        else:
+            g[P.DEADLINE_HEAD] = i
+        g[P.DEADLINE_TAIL] = i
+    command(st, po, po.worker_of[target], i, P.NEXT_COMMAND)
 
 
 @inlined
@@ -101,6 +67,7 @@ def _want(st, po, i):
     k = st.q[i, S.RANK]
     tail = po.k[k, P.WANTED_TAIL]
     po.h[i, P.NEXT_WANTED] = -1
+    po.h[i, P.PHASE] = P.WANTED
     if tail >= 0:
         po.h[tail, P.NEXT_WANTED] = i
     else:
@@ -152,10 +119,14 @@ def try_to_reserve(cfg, inp, st, po, k, now):
         seconds = (h[i, P.SENT] * po.bytes_per_token + po.fixed_bytes) / po.bytes_per_second
         # A longer one, or an infinite one, is no int64: the clock ends first, and the loop says so.
         duration = nearest_ns(seconds) if seconds < CLOCK_END_S else PAST_CLOCK_NS
+    if po.wired:
+        send(cfg, inp, st, po, i, duration, now)
+        return True
+    duration = min(po.g[P.FIRST_BYTE], PAST_CLOCK_NS - duration) + duration
     end = min(now, PAST_CLOCK_NS - duration) + duration
     h[i, P.TRANSFERRED_AT] = end
     if duration == 0:
-        _command(st, po, po.worker_of[k], i, P.NEXT_COMMAND)  # K-3: at this very instant
+        command(st, po, po.worker_of[k], i, P.NEXT_COMMAND)  # K-3: at this very instant
     else:
         heap_push(po.transfers, po.g[P.N_TRANSFERS], end, po.g[P.SEQUENCE] << 32 | i)
         po.g[P.N_TRANSFERS] += 1
@@ -170,7 +141,7 @@ def land(st, po, now):
         i = po.transfers[0, 1] & 0xFFFFFFFF
         heap_pop(po.transfers, po.g[P.N_TRANSFERS])
         po.g[P.N_TRANSFERS] -= 1
-        _command(st, po, po.worker_of[st.q[i, S.RANK]], i, P.NEXT_COMMAND)
+        command(st, po, po.worker_of[st.q[i, S.RANK]], i, P.NEXT_COMMAND)
 
 
 @kernel
@@ -182,7 +153,7 @@ def catch_up(cfg, inp, st, po, worker, now):
         after = h[i, P.NEXT_COMMAND]
         if h[i, P.PHASE] == P.RESERVE:
             _want(st, po, i)
-        else:
+        elif h[i, P.PHASE] != P.DROPPED:
             h[i, P.NEXT_COMMAND] = -1
             if tail >= 0:
                 h[tail, P.NEXT_COMMAND] = i
@@ -211,7 +182,21 @@ def _activate(cfg, inp, st, po, i, now):
     insert_waiting(st, k, i, before, after)
     h[i, P.ACTIVATED] = now
     h[i, P.PHASE] = P.OVER
-    _command(st, po, po.worker_of[h[i, P.SOURCE]], i, P.NEXT_RELEASE)
+    command(st, po, po.worker_of[h[i, P.SOURCE]], i, P.NEXT_RELEASE)
+
+
+@kernel
+def _withdraw(cfg, inp, st, po, i, now):
+    """What was reserved for it is given back; nothing of it was ever hashed here."""
+    q = st.q
+    k, prompt = q[i, S.RANK], q[i, S.PROMPT]
+    need = cdiv(prompt, cfg.bs)
+    if cfg.trtllm:
+        st.r[k, S.PROMISED] -= cdiv(prompt + q[i, S.OUTPUT], cfg.bs) - need
+    release(inp, st, i, need, q[i, S.CLOSED], True)
+    po.k[k, P.GIVEN_BACK] += 1
+    po.h[i, P.WITHDRAWN] = now
+    po.h[i, P.PHASE] = P.OVER
 
 
 @kernel
@@ -251,17 +236,21 @@ def obey(prefill, decode, inp, st, po, now):
         if worker < 0 or st.w[worker, S.GROUP_END] >= 0:
             continue
         if worker < po.prefill_workers:
-            i = _next_command(po, worker, P.NEXT_RELEASE)
+            i = next_command(po, worker, P.NEXT_RELEASE)
             while i >= 0:
                 _release_source(prefill, inp, st, po, i, now)
-                i = _next_command(po, worker, P.NEXT_RELEASE)
+                i = next_command(po, worker, P.NEXT_RELEASE)
         else:
-            i = _next_command(po, worker, P.NEXT_COMMAND)
+            i = next_command(po, worker, P.NEXT_COMMAND)
             while i >= 0:
-                if po.h[i, P.PHASE] == P.RESERVE:
+                phase = po.h[i, P.PHASE]
+                if phase == P.RESERVE:
                     _want(st, po, i)
-                else:
+                elif phase == P.ACTIVATE:
                     _activate(decode, inp, st, po, i, now)
-                try_to_reserve(decode, inp, st, po, st.q[i, S.RANK], now)
-                i = _next_command(po, worker, P.NEXT_COMMAND)
+                elif phase == P.WITHDRAW:
+                    _withdraw(decode, inp, st, po, i, now)
+                if phase != P.DROPPED:
+                    try_to_reserve(decode, inp, st, po, st.q[i, S.RANK], now)
+                i = next_command(po, worker, P.NEXT_COMMAND)
         mark_dirty(st, worker)

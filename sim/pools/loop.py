@@ -8,7 +8,10 @@ from sim.deliver import deliver, write_pass
 from sim.items import cdiv
 from sim.jit import entry, inlined, kernel
 from sim.loop import begin, fill, has_work, is_full
-from sim.pools.handoff import catch_up, end_request, hold, land, listen, obey, try_to_reserve
+from sim.pools.commands import end_request, listen
+from sim.pools.deadlines import expire
+from sim.pools.handoff import catch_up, hold, land, obey, try_to_reserve
+from sim.pools.wire import land_wired, next_event
 from sim.queues import drop_running
 from sim.result import NO_REASON, REJECTED
 from sim.source import FAR, due_request, heap_pop, heap_push, mark_dirty, next_arrival, refused
@@ -288,10 +291,17 @@ def run_pools(prefill, decode, inp, st, po, for_prefill, for_decode, rows, patie
                 return S.DRAIN
             _complete(prefill, decode, inp, st, po, now)
             # Mostly there is nothing to do for some of these, and calls are what a pass costs.
-            if po.g[P.N_TRANSFERS] > 0 and po.transfers[0, 0] <= now:
+            if po.wired:
+                if next_event(po) <= now:
+                    land_wired(decode, inp, st, po, now)
+            elif po.g[P.N_TRANSFERS] > 0 and po.transfers[0, 0] <= now:
                 land(st, po, now)
             if po.g[P.N_OBEY] > 0:
                 obey(prefill, decode, inp, st, po, now)
+            if po.wired and po.g[P.DEADLINE_HEAD] >= 0:
+                expire(decode, inp, st, po, now)
+                if po.g[P.N_OBEY] > 0:
+                    obey(prefill, decode, inp, st, po, now)
             arrivals = _anyone_due(prefill, inp, st, now)
             while g[S.N_DIRTY] > 0 or arrivals:
                 if g[S.N_DIRTY] > 0:
@@ -306,7 +316,9 @@ def run_pools(prefill, decode, inp, st, po, for_prefill, for_decode, rows, patie
         upcoming = next_arrival(prefill, inp, st)
         if g[S.N_HEAP] > 0:
             upcoming = min(upcoming, heap[0, 0])
-        if po.g[P.N_TRANSFERS] > 0:
+        if po.wired:
+            upcoming = min(upcoming, next_event(po))
+        elif po.g[P.N_TRANSFERS] > 0:
             upcoming = min(upcoming, po.transfers[0, 0])
         if upcoming == FAR:
             return S.DEADLOCK if _blocked(st, po) else S.FINISHED

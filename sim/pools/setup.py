@@ -13,7 +13,10 @@ from sim.plays import Followers
 from sim.pools.state import Pools
 from sim.prefix import Shared
 from sim.setup import allocate, config_of
+from sim.source import FAR
 from sim.spec import PoolsSpec
+from sim.speculation.draws import TRANSFER
+from sim.speculation.setup import keys_of
 from sim.state import Config, State
 
 
@@ -88,6 +91,19 @@ def pools_of(spec: PoolsSpec, n: int) -> Pools:
     g = np.zeros(P.G_WIDTH, np.int64)
     g[P.HELD_HEAD] = g[P.HELD_TAIL] = -1
     g[P.NEXT_TARGET] = prefill.ranks
+    n_links = workers if transfer.links != "none" else 0
+    g[P.FIRST_BYTE], g[P.LINKS], g[P.N_LINKS] = transfer.first_byte_ns, P.LINK_NAMES.index(transfer.links), n_links
+    g[P.FAIR], g[P.FAILURES], g[P.RETRIES] = transfer.sharing == "fair", transfer.failure_threshold, transfer.retries
+    g[P.TIMEOUT] = -1 if transfer.timeout_ns is None else transfer.timeout_ns
+    g[P.LINKS_END] = FAR
+    g[P.JOINING_HEAD : P.DEADLINE_TAIL + 1] = -1
+    h = np.full((n, P.H_WIDTH), -1, np.int64)
+    if not transfer.plain:
+        h = np.full((n + n_links, P.H_WIDE), -1, np.int64)
+        h[:n, P.ATTEMPTS] = h[:n, P.OFF] = 0
+        h[:n, P.KEY] = keys_of(transfer.seed, TRANSFER, n).view(np.int64)
+        h[n:, P.MEMBERS_N] = h[n:, P.SERVED] = h[n:, P.REST] = h[n:, P.SEEN] = 0
+        h[n:, P.LINK_END] = FAR
     timed = bool(transfer.bytes_per_token) and bool(transfer.bytes_per_second)
     return Pools(
         n=n,
@@ -96,11 +112,12 @@ def pools_of(spec: PoolsSpec, n: int) -> Pools:
         ranks=ranks,
         missing_only=int(transfer.missing_only),
         timed=int(timed),
+        wired=int(not transfer.plain),
         fallback_ns=transfer.fallback_ns,
         bytes_per_token=float(transfer.bytes_per_token or 0.0),
         fixed_bytes=float(transfer.fixed_bytes),
         bytes_per_second=float(transfer.bytes_per_second or 1.0),
-        h=np.full((n, P.H_WIDTH), -1, np.int64),
+        h=h,
         k=k,
         w=w,
         g=g,

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-# ---------------------------------------------------------------- handoffs: Pools.h, int64 (n, H_WIDTH), -1 not yet
+# ---------------------------------------------------------------- handoffs: Pools.h, int64, -1 not yet
+# (n, H_WIDTH); where transfers share links, fail or come too late (n + links, H_WIDE), links behind the handoffs.
 (
     HELD,
     RESERVED,
@@ -27,9 +28,38 @@ import numpy as np
     SOURCE,  # prefill rank
 ) = range(13)
 H_WIDTH = 13
+(
+    WORK,  # duration of its transfer, when the link is its own, ns
+    ATTEMPTS,
+    QUEUED,  # of the last attempt: when it joins the link
+    BEGAN,  # when it had it
+    DUE,  # on a FIFO link, its end; else work of a member that was there all the time, when this one is over
+    OFF,  # it failed, or came too late
+    NEXT_JOINING,
+    NEXT_MEMBER,  # of the same link
+    NEXT_DEADLINE,
+    WITHDRAWN,
+    KEY,  # of its draws, the bits of an unsigned number
+) = range(13, 24)
+H_WIDE = 24
 
-# Values of PHASE.
-RESERVE, ACTIVATE, OVER = range(3)
+# Columns of a link's row.
+(
+    MEMBERS_HEAD,  # FIFO: in order of joining; else in order of their ends
+    MEMBERS_TAIL,
+    MEMBERS_N,
+    LINK_END,  # next end on it, FAR none
+    SERVED,  # fair shares: work that a member has had that was there all the time, ns
+    REST,  # and the n-th parts of a ns beyond, with n members
+    SEEN,  # when these were true
+) = range(7)
+
+# Values of PHASE: what a command asks for; none for the others.
+RESERVE, ACTIVATE, WITHDRAW, DROPPED, WANTED, OVER = range(6)
+
+# Values of LINKS.
+NO_LINKS, PER_SOURCE, PER_DESTINATION, SHARED_LINK = range(4)
+LINK_NAMES = ("none", "per_source", "per_destination", "shared")
 
 # ---------------------------------------------------------------- ranks of decode workers: Pools.k, int64 (ranks, 5)
 WANTED_HEAD, WANTED_TAIL, REFUSED_AT, GIVEN_BACK, RESERVATIONS = range(5)
@@ -54,8 +84,20 @@ W_WIDTH = 5
     HELD_HEAD,  # prompts finished at this instant
     HELD_TAIL,
     N_OBEY,
-) = range(7)
-G_WIDTH = 8
+    FIRST_BYTE,  # constants from here on
+    LINKS,
+    N_LINKS,
+    FAIR,
+    FAILURES,  # an attempt fails when its draw is below this
+    RETRIES,
+    TIMEOUT,  # -1 none
+    LINKS_END,  # next end on any link, FAR none
+    JOINING_HEAD,  # transfers whose first byte is awaited, in order
+    JOINING_TAIL,
+    DEADLINE_HEAD,  # handoffs in order of their deadlines
+    DEADLINE_TAIL,
+) = range(19)
+G_WIDTH = 24
 
 
 class Pools(NamedTuple):
@@ -67,6 +109,7 @@ class Pools(NamedTuple):
     ranks: int
     missing_only: int
     timed: int  # size and rate of transfers are known
+    wired: int  # transfers share links, fail or come too late
     fallback_ns: int
     bytes_per_token: float
     fixed_bytes: float

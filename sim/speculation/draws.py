@@ -1,4 +1,4 @@
-"""Random numbers of speculative decoding: a pure function of (seed, stream, request, round).
+"""Random numbers of a replay: a pure function of (seed, stream, request, round).
 
 Nothing is drawn in sequence, so the answer depends neither on the order in which requests are visited nor on the
 process that asks, and a change elsewhere in the schedule leaves a request's rounds as they were. The hash is the
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 BITS = 53
-ACCEPTANCE, TRIGGER = 0, 1  # streams
+ACCEPTANCE, TRIGGER, TRANSFER = 0, 1, 2  # streams
 GOLDEN = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
 
@@ -29,9 +29,9 @@ def draw(seed: int, stream: int, request: int, round_no: int) -> int:
 
     Args:
         seed: 0 to 2^64 - 1.
-        stream: ACCEPTANCE or TRIGGER.
+        stream: ACCEPTANCE or TRIGGER of speculative decoding, TRANSFER of KV between pools.
         request: index in the workload.
-        round_no: the request's round, from 0; never reset.
+        round_no: the request's round, or attempt, from 0; never reset.
     """
     key = mix(seed + GOLDEN * (stream + 1))
     key = mix(key + GOLDEN * (request + 1))

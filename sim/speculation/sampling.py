@@ -16,7 +16,7 @@ _30, _27, _31, _KEPT = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(64
 
 
 @inlined
-def _draw(key, round_no):
+def draw(key, round_no):
     """A whole number below 2^53; `key` holds seed, stream and request."""
     z = key + _GOLDEN * np.uint64(round_no + 1)
     z = (z ^ (z >> _30)) * _FIRST
@@ -31,7 +31,7 @@ def accepted(dr, r, round_no, drafts):
     if len(dr.script) > 0:
         at, end = dr.script_at[r], dr.script_at[r + 1]
         return min(dr.script[at + round_no % (end - at)], drafts)
-    u = _draw(dr.keys[r], round_no)
+    u = draw(dr.keys[r], round_no)
     for j in range(drafts):  # thresholds fall, so those above the draw come first
         found += u < dr.thresholds[j]
     return found
@@ -40,7 +40,7 @@ def accepted(dr, r, round_no, drafts):
 @inlined
 def triggers(dr, r, round_no):
     """Whether the drafter finds anything to propose in round `round_no` of r."""
-    return dr.trigger >= ALWAYS or _draw(dr.trigger_keys[r], round_no) < dr.trigger
+    return dr.trigger >= ALWAYS or draw(dr.trigger_keys[r], round_no) < dr.trigger
 
 
 @inlined

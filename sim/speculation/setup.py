@@ -46,8 +46,8 @@ def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int, longest: 
         longest=spec.max_model_len if spec.native_drafts and spec.max_model_len is not None else _NO_LIMIT,
         burst_rows=burst_rows,
         thresholds=np.array(speculation.thresholds, np.int64),
-        keys=_keys(speculation.seed, ACCEPTANCE, requests),
-        trigger_keys=_keys(speculation.seed, TRIGGER, requests if trigger < 1 << BITS else 1),
+        keys=keys_of(speculation.seed, ACCEPTANCE, requests),
+        trigger_keys=keys_of(speculation.seed, TRIGGER, requests if trigger < 1 << BITS else 1),
         script_at=script_at,
         script=script,
         d=np.zeros((slots, D.D_WIDTH), np.int64),
@@ -72,7 +72,7 @@ def _ring_rows(longest: int) -> int:
     return rows
 
 
-def _keys(seed: int, stream: int, requests: int) -> np.ndarray:
+def keys_of(seed: int, stream: int, requests: int) -> np.ndarray:
     """Of each request's stream: all of `draws.draw` but the round."""
     z = np.uint64(mix(seed + GOLDEN * (stream + 1))) + np.uint64(GOLDEN) * np.arange(1, requests + 1, dtype=np.uint64)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

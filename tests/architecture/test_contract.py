@@ -36,6 +36,7 @@ def test_the_engine_hands_out_the_columns_that_are_declared(name: str) -> None:
     [
         ("requests", "status", result.STATUS_NAMES),
         ("requests", "reason", result.REASON_NAMES),
+        ("handoffs", "outcome", result.OUTCOME_NAMES),
         ("admissions", "kind", result.KIND_NAMES),
         ("chunks", "kind", result.KIND_NAMES),
         ("evidence", "role", result.ROLE_NAMES),

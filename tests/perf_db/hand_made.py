@@ -105,8 +105,9 @@ def hand_made() -> dict[str, dict[str, np.ndarray]]:
     )
     handoffs = table(
         "request source_worker source_rank worker dp_rank prefill_admitted_ns held_ns reserved_ns transferred_ns "
-        "activated_ns decode_admitted_ns released_ns sent_tokens",
-        (B, 0, 0, 1, 0, 10 * MS, 30 * MS, 30 * MS, 31 * MS, none, none, none, 28),
+        "activated_ns decode_admitted_ns released_ns sent_tokens sent_bytes queued_ns began_ns attempts withdrawn_ns "
+        "outcome",
+        (B, 0, 0, 1, 0, 10 * MS, 30 * MS, 30 * MS, 31 * MS, none, none, none, 28, none, 30 * MS, 30 * MS, 1, none, 0),
     )
     return {
         "requests": requests,

@@ -71,6 +71,7 @@ def test_the_run_row_is_counted_from_the_tables(store):
         "n_completed": 3,
         "n_rejected": 1,
         "n_failed": 0,
+        "n_canceled": 0,
         "n_unfinished": 1,
         "n_quarantined": 1,
         "n_passes": 5,

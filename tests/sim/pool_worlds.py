@@ -88,6 +88,25 @@ def _transfer(rng: random.Random) -> Transfer:
     )
 
 
+def transfer_world(seed: int) -> World:
+    """A pool world whose transfers share links, wait for their first byte, fail or come too late."""
+    rng, asked = random.Random(seed), pool_world(seed)
+    spec = asked.spec
+    assert isinstance(spec, PoolsSpec)
+    transfer = replace(
+        spec.transfer,
+        bytes_per_second=rng.choice([0.03e9, 0.1e9, 0.1e9, 0.7e9, 3e9]),
+        links=rng.choice(["none", "per_source", "per_destination", "shared", "shared"]),
+        sharing=rng.choice(["fifo", "fair", "fair"]),
+        first_byte_ns=rng.choice([0, 0, 1, QUARTER_MS, 9 * QUARTER_MS]),
+        failure_rate=rng.choice([0.0, 0.0, 0.2, 0.6, 1.0]),
+        retries=rng.choice([0, 1, 3]),
+        timeout_ns=rng.choice([None, None, 2 * QUARTER_MS, rng.randint(1, 200) * QUARTER_MS]),
+        seed=rng.choice([42, rng.getrandbits(64)]),
+    )
+    return World(replace(spec, transfer=transfer), asked.load)
+
+
 def _load(rng: random.Random, block_tokens: int) -> Workload:
     n = rng.randint(2, 24)
     share, longest, grid = rng.choice([0, 0.3, 0.8]), rng.choice([20, 60, 90]), rng.choice([1, 4, 20, 100])

@@ -31,8 +31,33 @@ LAWS: dict[str, Fault] = {
     "handoffs_keep_their_order": fault(
         f"""INSERT INTO handoffs BY NAME
         SELECT request_id, worker AS source_worker, dp_rank AS source_rank, worker, dp_rank,
-               admitted_ns AS prefill_admitted_ns, admitted_ns - 1 AS held_ns
+               admitted_ns AS prefill_admitted_ns, admitted_ns - 1 AS held_ns, admitted_ns AS reserved_ns,
+               admitted_ns AS activated_ns, 1 AS attempts, 'activated' AS outcome
         FROM requests WHERE request_id = {ANY}"""
+    ),
+    "handoffs_end_once": fault(
+        f"""INSERT INTO handoffs BY NAME
+        SELECT request_id, worker AS source_worker, dp_rank AS source_rank, worker, dp_rank,
+               admitted_ns AS prefill_admitted_ns, admitted_ns AS held_ns, 0 AS attempts, 'activated' AS outcome
+        FROM requests WHERE request_id = {ANY}"""
+    ),
+    "transfers_have_time_for_their_bytes": fault(
+        f"""INSERT INTO handoffs BY NAME
+        SELECT request_id, worker AS source_worker, dp_rank AS source_rank, worker, dp_rank,
+               admitted_ns AS prefill_admitted_ns, admitted_ns AS held_ns, admitted_ns AS reserved_ns,
+               admitted_ns AS queued_ns, admitted_ns AS began_ns, admitted_ns + 8 AS transferred_ns,
+               admitted_ns + 8 AS activated_ns, 'activated' AS outcome, 1 AS attempts, 10 AS sent_bytes
+        FROM requests WHERE request_id = {ANY}""",
+        config_json='{"engine": {"kv_transfer": {"bandwidth_gb_per_second": 1}}}',
+    ),
+    "links_serve_one_after_the_other": fault(
+        """INSERT INTO handoffs BY NAME
+        SELECT request_id, worker AS source_worker, dp_rank AS source_rank, worker, dp_rank,
+               0 AS prefill_admitted_ns, 0 AS held_ns, 0 AS reserved_ns, 0 AS queued_ns, request_id % 2 AS began_ns,
+               request_id % 2 + 5 AS transferred_ns, request_id % 2 + 5 AS activated_ns, 'activated' AS outcome,
+               1 AS attempts, 5 AS sent_bytes
+        FROM requests WHERE n_preemptions = 0 AND output_tokens > 3 ORDER BY request_id LIMIT 2""",
+        config_json='{"engine": {"kv_transfer": {"bandwidth_gb_per_second": 1, "links": "shared"}}}',
     ),
     "bursts_hold_every_token": fault(
         f"UPDATE spans SET n_passes = n_passes + 1 WHERE request_id = {ANY}", also="tokens_are_on_the_clock"
