@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assets.pricing import price_deployment
+from assets.pricing import _kv_bytes, price_deployment
 from assets.replay_run import run_replay
 from assets.views import open_store
 from perf_db.gpu.errors import PerfDataError
@@ -89,3 +89,15 @@ def test_workers_that_do_both_need_both_whatever_a_pool_left_in_the_cache(tmp_pa
     del engine["mode"], engine["kv_transfer"]
     with pytest.raises(PerfDataError, match=r"context_attention_perf\.parquet"):
         price_deployment(load_run_config(content), base=tmp_path)
+
+
+@pytest.mark.parametrize("widths", [(1, 1), (2, 1), (1, 4), (4, 2), (4, 4)])
+def test_pd_9_every_kv_head_is_sent_once_whatever_the_tensor_widths(tmp_path: Path, widths: tuple[int, int]) -> None:
+    """2 layers of 2 KV heads of 16, K and V, 2 bytes each. Beyond width 2, ranks hold copies, which nobody sends."""
+    write_tiny(tmp_path / "data")
+    content = pools(MEASURED, FIXED)
+    for role, tensor in zip(("prefill", "decode"), widths, strict=True):
+        content["engine"]["workers"][role]["parallelism"] = {"tensor": tensor}
+    content["engine"]["workers"]["prefill"]["kv_cache"]["bytes_per_token"] = "auto"
+    size, said = _kv_bytes(load_run_config(content), tmp_path)
+    assert (size, said) == (2 * 2 * 2 * 16 * 2, ())

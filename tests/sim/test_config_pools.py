@@ -45,6 +45,27 @@ def test_transfers() -> None:
     assert load_run_config(pools()).transfer(None).missing_only
 
 
+def test_transfers_that_share_links_fail_or_come_too_late() -> None:
+    given = {"links": "per_source", "sharing": "fair", "first_byte_ms": 0.5, "failure_rate": 0.1, "retries": 2}
+    config = load_run_config({**pools(kv_transfer={**given, "timeout_ms": 3}), "seed": 9})
+    transfer = config.transfer(1024.0)
+    assert (transfer.links, transfer.sharing, transfer.first_byte_ns) == ("per_source", "fair", 500_000)
+    assert (transfer.failure_rate, transfer.retries, transfer.timeout_ns, transfer.seed) == (0.1, 2, 3_000_000, 9)
+    assert not transfer.plain and not any("kv_transfer" in said for said in config.warnings)
+
+
+def test_settings_that_ask_for_nothing_are_not_part_of_what_was_replayed() -> None:
+    said = {"links": "none", "sharing": "fifo", "first_byte_ms": 0, "failure_rate": 0, "retries": 0, "timeout_ms": None}
+    config = load_run_config(pools(kv_transfer={"bandwidth_gb_per_second": 20, **said}))
+    plain = load_run_config(pools(kv_transfer={"bandwidth_gb_per_second": 20}))
+    assert config.canonical() == plain.canonical() and config.transfer(1.0).plain
+    warned = load_run_config(pools(kv_transfer={"sharing": "fair", "retries": 1})).warnings
+    assert [text for text in warned if "kv_transfer" in text] == [
+        "kv_transfer.sharing acts only where kv_transfer.links are shared",
+        "kv_transfer.retries acts only with a failure_rate",
+    ]
+
+
 def test_both_roles_are_part_of_what_was_replayed() -> None:
     canonical = load_run_config(pools()).canonical()
     assert set(canonical["engine"]["workers"]) == {"prefill", "decode"}
@@ -88,6 +109,9 @@ def test_trtllm_blocks_are_its_own_on_both_sides() -> None:
             "engine.kv_transfer: KV moves only between separate pools",
         ),
         (pools(kv_transfer={"bandwidth_gb_per_second": 0}), "engine.kv_transfer.bandwidth_gb_per_second=0: must be"),
+        (pools(kv_transfer={"links": "per_gpu"}), "engine.kv_transfer.links='per_gpu': "),
+        (pools(kv_transfer={"failure_rate": 1.5}), "engine.kv_transfer.failure_rate=1.5: must be"),
+        (pools(kv_transfer={"timeout_ms": 0}), "engine.kv_transfer.timeout_ms=0: must be"),
         (pools(mode="split"), "engine.mode='split': use aggregated, or disaggregated"),
         (pools(nextn=2), "engine.nextn=2: drafts are not available with separate pools"),
     ],

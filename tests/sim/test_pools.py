@@ -10,15 +10,17 @@ import pytest
 import sim.engine
 import sim.reference
 import sim.reference_pools
+import sim.reference_transfers
 from sim.errors import WorkloadError
 from sim.inputs import Workload
-from sim.result import FAILED, REJECTED, UNFINISHED, MemorySink
+from sim.result import FAILED, OUTCOME_NAMES, REJECTED, UNFINISHED, MemorySink
 from sim.spec import EngineSpec, FixedTiming, PoolsSpec, Transfer
 from tests.sim.answers import Answer, ask, difference
-from tests.sim.pool_worlds import pinned_pool, pool_variant, pool_world
+from tests.sim.pool_worlds import pinned_pool, pool_variant, pool_world, transfer_world
 from tests.sim.reached import Lines, lines_that_say
 
 WORLDS, SWEEP = 1_000, 100
+TRANSFER_WORLDS = 300
 RARE = (1000, 1066, 1376, 1650)  # a prompt thrown out of the prefill pool before it is computed
 # What the rules say but these worlds do not lead to: a replay of 146 years.
 OUT_OF_REACH = ("raise TimingError(CLOCK_MESSAGE)",)
@@ -52,6 +54,34 @@ def test_a_pin_names_a_rank_of_its_pool(name: str, role: str) -> None:
     load = Workload(one, one, one, **{name: np.array([-1, 4])})
     with pytest.raises(WorkloadError, match=f"^request 1: {name} must be below the 4 ranks of the {role} pool$"):
         sim.engine.replay(PoolsSpec(*[EngineSpec(workers=2, dp=2, async_scheduling=False)] * 2), load, MemorySink())
+
+
+@pytest.mark.parametrize("first", range(0, TRANSFER_WORLDS, SWEEP))
+def test_transfers_that_share_links_fail_or_come_too_late_give_the_same_tables(first: int) -> None:
+    for seed in range(first, first + SWEEP):
+        asked = transfer_world(seed)
+        answer = ask(sim.engine.replay, asked)
+        said = difference(ask(sim.reference.replay, asked), answer)
+        assert not said, f"transfer_world({seed}): {said}"
+        assert answer.digest() == ask(sim.engine.replay, asked).digest(), "twice the same"
+
+
+def test_those_worlds_reach_every_outcome_and_every_line() -> None:
+    file = sim.reference_transfers.__file__
+    reached: Counter[str] = Counter()
+    lines = Lines([file])
+    for seed in range(TRANSFER_WORLDS):
+        with Lines([file]) as found:
+            handoffs = ask(sim.reference.replay, transfer_world(seed)).tables.get("handoffs")
+        lines.hit |= found.hit
+        if handoffs is not None:
+            reached.update(OUTCOME_NAMES[code] for code in handoffs["outcome"])
+            reached["waited for the link"] += int((handoffs["began_ns"] > handoffs["queued_ns"]).sum())
+            reached["tried again"] += int((handoffs["attempts"] > 1).sum())
+            reached["withdrawn"] += int((handoffs["withdrawn_ns"] >= 0).sum())
+    wanted = {*OUTCOME_NAMES, "waited for the link", "tried again", "withdrawn"}
+    assert not {event for event in wanted if not reached[event]}
+    assert not lines.missed(lines_that_say("raise NotImplementedError", file))
 
 
 def _seen(answer: Answer) -> set[str]:
