@@ -177,7 +177,7 @@ def test_result_files_hold_no_run_and_no_host_time(store):
         (("spans", "n_tokens", 2**31), "spans.n_tokens holds 2147483648 in row 0 of a chunk.* admits 0 to 2147483647"),
         (("spans", "n_tokens", -1), "spans.n_tokens holds -1 in row 0 of a chunk.* admits 0 to"),
         (("requests", "arrival_ns", -2), "requests.arrival_ns holds -2 .* admits -1 to"),
-        (("requests", "status", 4), r"requests.status holds 4 .* admits 0 to 3 \(completed, .*, failed\)"),
+        (("requests", "status", 5), r"requests.status holds 5 .* admits 0 to 4 \(completed, .*, canceled\)"),
         (("evidence", "extrapolated", 2), "evidence.extrapolated holds 2 .* admits 0 to 1"),
     ],
 )
