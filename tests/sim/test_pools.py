@@ -118,6 +118,10 @@ def test_the_worlds_reach_every_event_and_every_line() -> None:
             answer = ask(sim.reference.replay, pool_world(seed))
         lines.hit |= found.hit
         reached.update(_seen(answer))
+    for seed in range(SWEEP, 2 * SWEEP):
+        with Lines([file]) as found:
+            ask(sim.reference.replay, transfer_world(seed))
+        lines.hit |= found.hit
     wanted = {"Deadlock", "failed", "rejected", "stopped", "chunked", "reused", "sent in part", "waited for room"}
     wanted |= {"activated late", "waited for a place", "released late", "computed again on a decode worker"}
     wanted |= {f"preempted on a {role} worker" for role in ("prefill", "decode")}
