@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import ConfigDict, Field
 
 from assets.desk.matrix.one import ANOMALY, CRASHED, DIFFERS, FAILED
+from assets.desk.matrix.ratios import cells, ratios
 from assets.desk.matrix.registry import recall_suite
 from assets.desk.matrix.run import Outcome, run_matrix
 from assets.desk.matrix.trends import Trend, trends
@@ -79,6 +80,7 @@ def scenarios(
             "stood": len(outcome.standing),
             **{status: outcome.count(status) for status in sorted({row["status"] for row in outcome.all_rows})},
             "results": _table(outcome, found),
+            **_ratios(store, outcome.suite),
             "trends": picture(_pictures(found), "trends of TTFT, E2E and throughput over the executions"),
             **_figures(found),
         },
@@ -115,6 +117,12 @@ def _table(outcome: Outcome, found: Sequence[Trend]) -> dg.TableMetadataValue:
         record["mechanism"] = row["mechanism"] or ""
         records.append(dg.TableRecord(record))
     return dg.MetadataValue.table(records)
+
+
+def _ratios(store: Store, suite: str) -> dict[str, dg.TableMetadataValue]:
+    """What ratios of prefill to decode workers are worth; nothing of a suite without separate pools."""
+    records = [dg.TableRecord(cells(row)) for row in ratios(store, suite)]
+    return {"prefill_to_decode": dg.MetadataValue.table(records)} if records else {}
 
 
 def _pictures(found: Sequence[Trend]) -> list[Lines]:

@@ -54,13 +54,17 @@ SIGNS = (
         "throughput_history",
         "warning",
         "metrics",
-        "output throughput is within a tenth of the median of the ten runs before it of the same name and traffic",
+        "output throughput is within a tenth of the median of the ten runs before it of the same name and traffic; of "
+        "those with the same settings, where there are any",
         """
         WITH own AS (FROM runs WHERE run_id = $run),
         earlier AS (
-            SELECT o.run_id FROM runs o JOIN own r ON o.name = r.name AND o.trace_digest = r.trace_digest
+            SELECT o.run_id, o.config_digest = r.config_digest AS alike
+            FROM runs o JOIN own r ON o.name = r.name AND o.trace_digest = r.trace_digest
                 AND (o.config_json -> '$.traffic') IS NOT DISTINCT FROM (r.config_json -> '$.traffic')
                 AND o.run_id < r.run_id
+            -- Two settings tried in turn under one name are not each other's history.
+            QUALIFY alike = max(alike) OVER ()
             ORDER BY o.run_id DESC LIMIT 10),
         usual AS (
             SELECT pct(m.value, 50) AS value, count(*) AS n FROM metrics m JOIN earlier USING (run_id)

@@ -1,8 +1,8 @@
 -- One row per replay with separate pools: what its ratio of prefill to decode workers is worth, and which pool limits
--- it. Anybody may have to wait for the pass that runs; what counts is waiting longer than a mean pass of the pool. The
--- pool for which requests do that longer limits, if it makes a tenth of the time to a decode worker's first token; and
--- so does the decode pool where computed prompts then hold half of the prefill pool. Means and shares that need rows of
--- requests or passes are null where those were not kept; all other figures are those of table `metrics`.
+-- it. Anybody may have to wait for the pass that runs; what counts is waiting longer than a mean pass of the pool.
+-- Waiting for a prefill pool that stands still is waiting for the decode pool: computed prompts hold its blocks. The
+-- pool that is waited for longer limits, if that makes a tenth of the time to a decode worker's first token. Means and
+-- shares that need rows of requests or passes are null where those were not kept; all others are those of `metrics`.
 -- name [] the run's, or the scenario's
 -- ratio [] prefill workers : decode workers
 -- prefill_workers [workers] of the prefill pool
@@ -53,6 +53,7 @@ pools AS (
         sum(gpus)::BIGINT                               AS gpus,
         max(busy_share) FILTER (role = 'prefill')       AS prefill_busy,
         max(busy_share) FILTER (role = 'decode')        AS decode_busy,
+        max(mean_waiting * ranks) FILTER (role = 'prefill') AS prefill_waiting,
         max(pass_ms * 1e6) FILTER (role = 'prefill')    AS prefill_pass_ns,
         max(pass_ms * 1e6) FILTER (role = 'decode')     AS decode_pass_ns,
         max(held_share) FILTER (role = 'prefill')       AS prefill_held,
@@ -70,10 +71,19 @@ waits AS (
         sum(greatest(queue_ns - prefill_pass_ns::BIGINT, 0)) AS prefill_excess_ns,
         sum(greatest(destination_ns - decode_pass_ns::BIGINT, 0) + greatest(ready_ns - decode_pass_ns::BIGINT, 0))
                                                             AS decode_excess_ns,
-        sum(e2e_ns - decode_ns)                             AS first_token_ns
+        sum(e2e_ns - decode_ns)                             AS first_token_ns,
+        any_value(prefill_waiting * end_ns)                 AS waiting_in_passes_ns
     FROM request_phases
     JOIN pools USING (run_id)
+    JOIN (SELECT run_id, end_ns FROM runs) USING (run_id)
     GROUP BY run_id
+),
+limits AS (
+    SELECT
+        *,
+        least(prefill_excess_ns, waiting_in_passes_ns)          AS prefill_ns,
+        decode_excess_ns + prefill_excess_ns - prefill_ns       AS decode_ns
+    FROM waits
 )
 SELECT
     p.run_id,
@@ -97,16 +107,16 @@ SELECT
     p.decode_busy,
     p.prefill_held,
     p.decode_active,
-    w.queue_ms,
-    w.transfer_ms,
-    w.decode_wait_ms,
+    l.queue_ms,
+    l.transfer_ms,
+    l.decode_wait_ms,
     CASE
-        WHEN w.run_id IS NULL THEN NULL
-        WHEN greatest(w.prefill_excess_ns, w.decode_excess_ns) < 0.1 * w.first_token_ns THEN 'neither'
-        WHEN w.decode_excess_ns >= w.prefill_excess_ns OR p.prefill_held >= 0.5 THEN 'decode'
+        WHEN l.run_id IS NULL THEN NULL
+        WHEN greatest(l.prefill_ns, l.decode_ns) < 0.1 * l.first_token_ns THEN 'neither'
+        WHEN l.decode_ns >= l.prefill_ns THEN 'decode'
         ELSE 'prefill'
     END                                                     AS limited_by
 FROM pools p
 JOIN runs r ON r.run_id = p.run_id
 JOIN figures f ON f.run_id = p.run_id
-LEFT JOIN waits w ON w.run_id = p.run_id;
+LEFT JOIN limits l ON l.run_id = p.run_id;

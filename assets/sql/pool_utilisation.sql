@@ -9,6 +9,7 @@
 -- pass_ms [ms] mean duration of a pass, waiting for the slowest rank of a group included
 -- busy_share [ratio] part of the time in which a pass ran
 -- mean_running [requests] running requests of a rank
+-- mean_waiting [requests] requests of a rank that wait for their first admission while a pass runs
 -- active_share [ratio] part of its KV blocks that running requests and prompts on their way hold, while passes run
 -- held_share [ratio] prefill pool: part of its KV blocks that computed prompts hold until they are released
 -- prompt_tokens_per_s [tok/s] prompt tokens computed
@@ -47,6 +48,7 @@ worked AS (
         count(*)                                                                        AS n_passes,
         sum(p.end_ns - p.start_ns)                                                      AS busy_ns,
         sum(p.n_running * (p.end_ns - p.start_ns))                                      AS running_ns,
+        sum(p.n_waiting * (p.end_ns - p.start_ns))                                      AS waiting_ns,
         sum(p.active_blocks * (p.end_ns - p.start_ns))                                  AS active_ns,
         sum((p.active_blocks + p.cached_blocks + p.free_blocks) * (p.end_ns - p.start_ns)) AS block_ns,
         sum(p.prefill_tokens)                                                           AS prompt_tokens,
@@ -79,6 +81,7 @@ SELECT
     w.busy_ns / (w.n_passes * 1e6)                      AS pass_ms,
     w.busy_ns / (o.ranks * o.end_ns)                    AS busy_share,
     w.running_ns / (o.ranks * o.end_ns)                 AS mean_running,
+    w.waiting_ns / (o.ranks * o.end_ns)                 AS mean_waiting,
     w.active_ns / nullif(w.block_ns, 0)                 AS active_share,
     h.block_ns / (o.ranks * o.blocks * o.end_ns)        AS held_share,
     w.prompt_tokens * 1e9 / o.end_ns                    AS prompt_tokens_per_s,

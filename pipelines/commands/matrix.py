@@ -151,6 +151,38 @@ def status(suite: str, only: tuple[str, ...], as_json: bool, scenarios: Path, fo
 
 @matrix.command()
 @click.argument("suite")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list, every column of view pool_ratios, instead.")
+@suite_option
+@warehouse
+def ratios(suite: str, as_json: bool, scenarios: Path, root: Path | None) -> None:
+    """Compare the ratios of prefill to decode workers in SUITE: figures per GPU, both pools, and which one limits.
+
+    Of the last run of every scenario with separate pools, the best first. Runs nothing.
+    """
+    from assets.desk.matrix import ratios as of_suite
+    from assets.views import open_store
+    from pipelines.tables import text_table
+    from sim.config import ConfigError
+
+    loaded = _load(suite, scenarios)
+    rows = of_suite.ratios(open_store(warehouse_root(root)), loaded.name)
+    if as_json:
+        click.echo(json.dumps(rows, indent=1, default=str))
+        return
+    if not rows:
+        raise ConfigError(
+            f"no run of {suite} has separate pools; run it first (tracemill matrix run {suite}), or give scenarios "
+            "with engine.mode=disaggregated"
+        )
+    shown = [of_suite.cells(row) for row in rows]
+    click.echo(text_table(list(shown[0]), [list(row.values()) for row in shown]))
+    click.echo("latencies, transfers and waits in ms, these and shares of time as means over the run")
+    if any(row["limited_by"] is None for row in rows):
+        click.echo(f"– rows were not kept: tracemill matrix run {suite} --force --keep all")
+
+
+@matrix.command()
+@click.argument("suite")
 @only_option
 @click.option("--reason", default="", help="Why they are right; required.")
 @click.option("--author", help="Who accepts them.  [default: $TRACEMILL_AUTHOR, git's user.name, or the login]")

@@ -42,6 +42,15 @@ def run_page(side: Recorded) -> str:
             "ORDER BY share_of_time DESC",
             [run_id],
         ).fetchall()
+        pools = con.execute(
+            "SELECT role, workers, gpus, n_passes, busy_share, mean_running, active_share, held_share, "
+            "prompt_tokens_per_s, output_tokens_per_s FROM pool_utilisation WHERE run_id = ? ORDER BY role DESC",
+            [run_id],
+        ).fetchall()
+        ratio = con.execute(
+            "SELECT ratio, limited_by, queue_ms, transfer_ms, decode_wait_ms FROM pool_ratios WHERE run_id = ?",
+            [run_id],
+        ).fetchone()
         parts = {n: c for n, c in PARTS["e2e"].items() if side.n_rows("handoffs") or n not in HANDOVER}
         asked = ", ".join(f"{column} / 1e6" for column in ("ttft_ns", *parts.values(), "e2e_ns"))
         slow = con.execute(
@@ -78,6 +87,8 @@ def run_page(side: Recorded) -> str:
     page.heading("What passes were filled with")
     rows = [[m, f"{n:,}", f"{share:.1%}", _number(decode), _number(ms)] for m, n, share, decode, ms in mixes]
     page.table(["passes", "number", "share of time", "mean decoding", "ms per pass"], rows, right=range(1, 5))
+    if side.n_rows("handoffs"):
+        _pools(page, pools, ratio)
     page.heading("Who waited longest for a first token")
     page.table(
         ["request", "TTFT, ms", *parts, "E2E, ms"],
@@ -98,6 +109,23 @@ def _findings(page: Page, found: list[Anomaly]) -> None:
     page.verdict(head, "; ".join(f"{a.check_name}: {a.explanation}" for a in found), good=False if errors else None)
     rows = [[a.severity, a.check_name, a.table_name, a.row_key, f"{a.n_rows:,}", a.explanation] for a in found]
     page.table(["severity", "check", "table", "worst row", "rows", "explanation"], rows, right=[4])
+
+
+def _pools(page: Page, pools: list[tuple[Any, ...]], ratio: tuple[Any, ...] | None) -> None:
+    """What each pool was doing, and which of them limits."""
+    page.heading("Pools")
+    rows = [
+        [role, f"{workers:,}", f"{gpus:,}", f"{n:,}", _share(busy), _number(running), _share(active), _share(held),
+         _number(prompt), _number(output)]
+        for role, workers, gpus, n, busy, running, active, held, prompt, output in pools
+    ]  # fmt: skip
+    titles = ["pool", "workers", "GPUs", "passes", "busy", "running, a rank", "KV active", "KV held for transfer",
+              "prompt tokens/s", "output tokens/s"]  # fmt: skip
+    page.table(titles, rows, right=range(1, len(titles)))
+    if ratio is not None:
+        name, limit, queue, transfer, wait = ratio
+        waits = f"prefill pool {_number(queue)} ms, transfer {_number(transfer)} ms, decode pool {_number(wait)} ms"
+        page.verdict(f"{name}, limited by {limit}", f"mean waits: {waits}", good=None)
 
 
 def _cards(run: dict[str, Any], figures: dict[tuple[str, str], float | None]) -> list[tuple[str, str]]:

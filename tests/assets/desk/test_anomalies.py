@@ -82,6 +82,16 @@ def test_a_slower_run_of_the_same_name_is_noticed(tmp_path: Path) -> None:
     assert found.check_name == "throughput_history" and found.figure is not None and found.figure < 0.9
 
 
+def test_settings_tried_in_turn_are_not_each_other_s_history(tmp_path: Path) -> None:
+    """The slow setting is told once; from then on both have runs of their own to be held against."""
+    for i in range(3):
+        record(tmp_path, f"r{2 * i}", deployment(2), traffic(2))
+        record(tmp_path, f"r{2 * i + 1}", deployment(2, speedup_ratio=0.2), traffic(2))
+    store = open_store(tmp_path)
+    told = {run: [a.check_name for a in examine(store, run)] for run in ("r1", "r2", "r3", "r4", "r5")}
+    assert told == {"r1": ["throughput_history"], "r2": [], "r3": [], "r4": [], "r5": []}
+
+
 def test_another_answer_to_the_same_question_is_noticed(small: Path, tmp_path: Path) -> None:
     shutil.copytree(small, tmp_path / "copy")
     record(tmp_path / "copy", "again", deployment(2, workers=1, dp=2, blocks=20, async_scheduling=False), traffic(2))

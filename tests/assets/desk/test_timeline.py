@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from assets.desk.pair import Recorded
-from assets.desk.timeline import TimelineError, write_timeline
+from assets.desk.timeline import PER_HANDOFF, PER_PASS, PER_REQUEST, TimelineError, write_timeline
 from assets.views import open_store
 from tests.assets.desk.large import long_run
-from tests.assets.desk.worlds import deployment, record, traffic
+from tests.assets.desk.worlds import deployment, pools, record, traffic
 from tests.perf_db.hand_made import write_run
 from tests.pipelines.conftest import Cli, cli, root, tiny  # noqa: F401  (fixtures)
 
@@ -91,3 +91,67 @@ def test_the_command(cli: Cli, tiny: Path, tmp_path: Path) -> None:  # noqa: F81
         said = " ".join(lost.stderr.split())
         assert lost.exit_code == 2 and f"the folder {tmp_path / 'none'} does not exist" in said, said
         assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_handed_over_stands_in_both_pools(seed: int, tmp_path: Path) -> None:
+    """Prefill where it was computed, decode where it was made, the transfer between them with an arrow over it."""
+    spec = pools(seed)
+    run = record(tmp_path, "r", spec, traffic(seed))
+    done = write_timeline(run.recorded, tmp_path / "t.json.gz")
+    events = events_of(tmp_path / "t.json.gz")
+    begun = Counter((e["pid"], e["tid"], e["id"], e["name"]) for e in events if e["ph"] == "b")
+    assert begun == Counter((e["pid"], e["tid"], e["id"], e["name"]) for e in events if e["ph"] == "e")
+    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    assert {(e["pid"], e["tid"]) for e in events if e["ph"] in "Xbesf"} <= named
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    roles = {pid: name.split()[0] for pid, name in processes.items()}
+    assert set(roles.values()) == {"prefill", "decode", "KV"}
+    where = {"queued": "prefill", "prefill": "prefill", "held": "prefill", "transfer": "decode", "decode": "decode"}
+    for event in events:
+        if event["ph"] == "b" and event["name"] in where:
+            assert roles[event["pid"]] == where[event["name"]], event
+    table = run.tables["handoffs"]
+    moved = table["reserved_ns"] >= 0
+    bars = {e["id"]: e["ts"] for e in events if e["ph"] == "b" and e.get("cat") == "transfer"}
+    ends = {e["id"]: e["ts"] for e in events if e["ph"] == "e" and e.get("cat") == "transfer"}
+    assert bars == dict(zip(table["request"][moved].tolist(), (table["reserved_ns"][moved] / 1000).tolist()))
+    assert ends == dict(zip(table["request"][moved].tolist(), (table["transferred_ns"][moved] / 1000).tolist()))
+    # Arrows begin and end inside a pass of the ranks that they join.
+    passes = [(e["pid"], e["tid"], e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X"]
+    arrows = [e for e in events if e["ph"] in "sf"]
+    assert len(arrows) == 2 * int((table["decode_admitted_ns"] >= 0).sum()) > 0
+    for arrow in arrows:
+        at = (arrow["pid"], arrow["tid"])
+        assert any(p[:2] == at and p[2] <= arrow["ts"] < p[3] for p in passes), arrow
+    # The cap reckons with all of it.
+    assert done.n_events <= PER_PASS * len(passes) + (PER_REQUEST + PER_HANDOFF) * 24 + 2 * len(run.tables["pressure"][
+        "request"]) + len(processes) + 2 * len(named)  # fmt: skip
+
+
+def test_a_loss_ends_with_the_return_to_its_rank(tmp_path: Path) -> None:
+    """Passes of two pools are numbered apart: a loss in pass 3 of one is not older than one in pass 9 of the other."""
+    lost = 0
+    for seed in range(8):
+        run = record(tmp_path, f"r{seed}", pools(seed), traffic(seed))
+        write_timeline(run.recorded, tmp_path / "t.json.gz")
+        bars = [e for e in events_of(tmp_path / "t.json.gz") if e["name"] == "preempted"]
+        starts = [(e["id"], e["pid"], e["tid"], e["ts"]) for e in bars if e["ph"] == "b"]
+        stops = [(e["id"], e["pid"], e["tid"], e["ts"]) for e in bars if e["ph"] == "e"]
+        again: dict[tuple[int, int, int], list[int]] = {}
+        admissions, pressure = run.tables["admissions"], run.tables["pressure"]
+        for request, worker, rank, start, kind in zip(
+            *(admissions[c].tolist() for c in ("request", "worker", "dp_rank", "start_ns", "kind")), strict=True
+        ):
+            if kind:
+                again.setdefault((request, worker, rank), []).append(start)
+        home = dict(zip(*(run.tables["requests"][c].tolist() for c in ("request", "worker")), strict=True))
+        for request, worker, rank, chosen in zip(
+            *(pressure[c].tolist() for c in ("request", "worker", "dp_rank", "chosen_ns")), strict=True
+        ):
+            number = request if worker == home[request] else f"{request} prefill"
+            back = min(t for t in again[request, worker, rank] if t >= chosen)
+            assert (number, worker + 1, rank + 1, chosen / 1000) in starts
+            assert (number, worker + 1, rank + 1, back / 1000) in stops
+            lost += 1
+    assert lost > 5
