@@ -18,7 +18,7 @@ def compile_for(configs: Iterable[RunConfig]) -> None:
     """`compile_kernels`, of the kinds that these replays run on."""
     kinds = {(config.speculation is not None, config.engine.mode == "disaggregated") for config in configs}
     for drafting, pools in sorted(kinds):
-        compile_kernels(drafting=drafting and not pools, pools=pools)
+        compile_kernels(drafting=drafting, pools=pools)
 
 
 def compile_kernels(*, drafting: bool = False, pools: bool = False) -> None:
@@ -26,13 +26,14 @@ def compile_kernels(*, drafting: bool = False, pools: bool = False) -> None:
 
     Args:
         drafting: those of replays with speculative decoding.
-        pools: those of replays on separate pools, which do not draft.
+        pools: those of replays on separate pools.
     """
     from sim.jit import is_cached, prune
 
     if is_cached(drafting=drafting, pools=pools):
         return
-    what = " for separate pools" if pools else " for speculative decoding" if drafting else ""
+    where = (" in" if drafting else " for") + " separate pools" if pools else ""
+    what = (" for speculative decoding" if drafting else "") + where
     title = f"Compiling the engine{what} (once per version, under a minute)"
     started = time.perf_counter()
     done = threading.Event()
@@ -59,7 +60,7 @@ def _load(drafting: bool, pools: bool) -> None:
     if pools:
         from sim.pools.engine import load_kernels as load_pools
 
-        load_pools()
+        load_pools(drafting=drafting)
         return
     from sim.engine import load_kernels
 

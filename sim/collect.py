@@ -162,10 +162,8 @@ class Collector:
         st, uncounted = self.state, None
         if stopped:
             for rank in range(self.ranks):
-                if self.drafting is None:
-                    close_open_spans(st, rank)
-                else:
-                    close_open_bursts(self.config, st, self.drafting, rank)
+                while self._close_open(rank):
+                    self.drain(last=True)
                 self.drain(last=True)
         if self.keep_spans:
             uncounted = st.q[:, S.STATUS] != COMPLETED
@@ -179,6 +177,13 @@ class Collector:
         if self.spec.front is not None:
             end += self.spec.front.reply_ns
         return {"gap_ns": gap, "gap_weight": weight, "gap_end_ns": end}
+
+    def _close_open(self, rank: int) -> bool:
+        """End the open spans of a rank, or as many as the logs hold. Returns whether there may be more."""
+        if self.drafting is not None:
+            return bool(close_open_bursts(self.config, self.state, self.drafting, rank, self.config.seqs))
+        close_open_spans(self.state, rank)
+        return False
 
     def _requests(self, low: int, high: int) -> Columns:
         load, status, made = self.load, self.state.q[low:high, S.STATUS], self.state.q[low:high, S.RECEIVED]

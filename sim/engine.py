@@ -112,7 +112,7 @@ def kernels_of(spec: Deployment) -> Callable[[], None]:
     if isinstance(spec, PoolsSpec):
         from sim.pools import engine
 
-        return engine.load_kernels
+        return partial(engine.load_kernels, drafting=spec.speculation is not None)
     return partial(load_kernels, drafting=spec.speculation is not None)
 
 

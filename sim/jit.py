@@ -72,8 +72,13 @@ def is_cached(*, drafting: bool = False, pools: bool = False) -> bool:
         pools: those of replays on separate pools.
     """
     # They share some, so each kind is known by one that nothing else compiles.
-    own = "loop.run_pools-*.nbc" if pools else "*deliver_drafting*.nbc" if drafting else "loop.run-*.nbc"
-    return any(Path(numba.config.CACHE_DIR).rglob(own))
+    own = {
+        (False, False): "loop.run-*.nbc",
+        (True, False): "*_deliver_bursts*.nbc",
+        (False, True): "*_hand_out_bucket*.nbc",
+        (True, True): "*_hand_out_items*.nbc",
+    }
+    return any(Path(numba.config.CACHE_DIR).rglob(own[drafting, pools]))
 
 
 def prune(keep: int = 3) -> None:

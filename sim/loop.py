@@ -155,6 +155,12 @@ def _start(cfg, inp, st, dr, prices, worker, now):
 
 
 @inlined
+def _deliver_bursts(cfg, inp, st, dr, k, slot, now, group_pass):
+    """What only replays with drafts on one pool compile, and are known by (`sim.jit.is_cached`)."""
+    deliver_drafting(cfg, inp, st, dr, k, slot, now, group_pass)
+
+
+@inlined
 def _finish(cfg, inp, st, dr, worker, now):
     """A group pass ends: its results are applied rank by rank."""
     rank, w = st.r, st.w
@@ -174,7 +180,7 @@ def _finish(cfg, inp, st, dr, worker, now):
             if dr is None:
                 deliver(cfg, inp, st, k, slot, now, number)
             else:
-                deliver_drafting(cfg, inp, st, dr, k, slot, now, number)
+                _deliver_bursts(cfg, inp, st, dr, k, slot, now, number)
     if cfg.interval > 1 and not cfg.vllm and not has_work(st, worker * cfg.dp, (worker + 1) * cfg.dp):
         w[worker, S.WAVE] = 0  # drained, even if somebody arrives at this very instant
     mark_dirty(st, worker)

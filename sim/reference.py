@@ -116,7 +116,7 @@ class Pool:
     def __init__(self, size: int) -> None:
         self.size = size
         self.free = size
-        self.given_back = 0  # blocks released so far
+        self.given_back = 0  # blocks released so far by requests that gave up all of theirs
         self.cached: OrderedDict[Block, None] = OrderedDict()  # least recently released first
         self.copies: dict[int, list[Block]] = {}  # identity -> copies, oldest first (5.3)
 
@@ -156,9 +156,9 @@ class Pool:
         block.identity = identity
         self.copies.setdefault(identity, []).append(block)
 
-    def release(self, blocks: list[Block]) -> None:
-        """5.7: from the tail to the head, so that tails are evicted before heads."""
-        self.given_back += len(blocks)
+    def release(self, blocks: list[Block], *, surplus: bool = False) -> None:
+        """5.7: from the tail to the head, so that tails are evicted before heads. `surplus`: their request goes on."""
+        self.given_back += 0 if surplus else len(blocks)
         for block in reversed(blocks):
             block.users -= 1
             if block.users == 0:
@@ -570,6 +570,8 @@ class Rank:
             take = self.blocks_for(cached + tokens) - len(hit)
             while take + sum(1 for block in hit if block.users == 0) > self.pool.available:
                 # [parity] Counted too well, it has no room after all: the next victim makes some.
+                if not self.running:
+                    return budget  # what is in use is held for a handoff (section 10)
                 victim = self.victim
                 budget += self.take_back(victim, batch)  # asked
                 self.preempt(victim, asker=request, batch=batch, now=now)
@@ -604,7 +606,7 @@ class Rank:
         fit, the next victim leaves, and what remains is asked again."""
         for item in batch.items:
             if item.samples and item.request.output == 0:
-                self.leave(item.request)  # it has ended, and what it held serves the bursts (3.2)
+                self.let_go(item.request)
         proposed: dict[int, int] = {}
         while True:
             ready = [item for item in batch.items if item.samples and item.request.output > 0]
@@ -630,6 +632,10 @@ class Rank:
             more = cdiv(request.known + item.most, self.spec.block_tokens) - len(request.blocks)
             request.blocks += self.pool.take(more)
             item.accepted = self.verify(request, item.verified)
+
+    def let_go(self, request: Request) -> None:
+        """A request for no token has ended once it is computed, and what it held serves the bursts (3.2)."""
+        self.leave(request)
 
     def withdraw(self, victim: Request, batch: Batch) -> None:
         """A request leaves a batch that is already chosen: its decode never happens, its prefill is done and paid."""
@@ -732,7 +738,7 @@ class Rank:
                 # 8.4 step 6: all but the newest token are computed, and that one has its slot; the rest goes back.
                 request.computed = request.known - 1
                 kept = cdiv(request.known, self.spec.block_tokens)
-                self.pool.release(request.blocks[kept:])
+                self.pool.release(request.blocks[kept:], surplus=True)
                 del request.blocks[kept:]
             if running and (self.depth == 2 or self.policy_drafts is not None):
                 self.close(request, request.computed - request.owed)  # what only now is known; else when next scheduled

@@ -94,9 +94,21 @@ class Handoff:
 class PrefillRank(Rank):
     """Computes prompts and holds their blocks until they have been handed over."""
 
-    def __init__(self, spec: EngineSpec, worker: int, dp_rank: int, out: Tables) -> None:
-        super().__init__(spec, worker, dp_rank, out)
-        self.policy_drafts = None  # nothing is verified here; a drafter with a model still gives up a block (5.5)
+    # Nothing is proposed, verified or padded here, so no slots are wanted ahead. A drafter with a model still gives up
+    # a block of a hit (5.5), and policy mode still reserves room for what a pass may bring (8.4): for the token that
+    # nobody sees, so a held prompt has a block for it [asked].
+    @property
+    def drafting(self) -> bool:
+        return False
+
+    def propose(self, request: Request) -> int:
+        return 0
+
+    def let_go(self, request: Request) -> None:
+        """What it holds is to be handed over."""
+
+    def blocks_for(self, computed: int) -> int:
+        return cdiv(computed, self.spec.block_tokens)
 
     def work(self, batch: Batch) -> Work:
         """On a prefill worker no pass pays for decodes (7.1)."""
@@ -173,11 +185,13 @@ class DecodeRank(Rank):
         request = handoff.request
         need = cdiv(request.prompt, bs)
         hit: list[Block] = []
-        if spec.profile == "trtllm":
+        if spec.reserves_to_end:
             # guaranteed_no_evict protects the rest of everybody's sequence, and nothing resident is reused.
             room = cdiv(request.prompt + request.output, bs)
             holders = [*self.running, *(h.request for h in self.incoming), *(r for r in self.waiting if r.transferred)]
             room += sum(cdiv(r.prompt + r.output, bs) - len(r.blocks) for r in holders)
+        elif spec.profile == "trtllm":
+            room = need  # max_utilization: what is needed now; nothing resident is reused either
         else:
             hit = self.lookup_whole(request)
             room = need - sum(1 for block in hit if block.users > 0)
@@ -207,16 +221,17 @@ class DecodeRank(Rank):
         self.wanted.remove(handoff)
 
     def activate(self, handoff: Handoff) -> None:
-        """Its KV is here: full blocks can be hit, and it queues by order of reservation, behind preempted ones."""
+        """Its KV is here: full blocks can be hit, and it queues by order of reservation.
+
+        Who was preempted stands in front; but before its first token it keeps its number, and one reserved earlier
+        goes ahead of it [asked].
+        """
         request = handoff.request
         self.incoming.remove(handoff)
         request.computed, request.prefilling, request.transferred = request.prompt, False, True
         self.close(request, request.computed)
-        place = len(self.waiting)
-        while place > 0 and not self.waiting[place - 1].preemptions:
-            if self.numbers[self.waiting[place - 1].index] < handoff.number:
-                break
-            place -= 1
+        behind = (p for p, r in enumerate(self.waiting) if not r.received and self.numbers[r.index] > handoff.number)
+        place = next(behind, len(self.waiting))
         self.waiting.insert(place, request)
 
 

@@ -98,8 +98,8 @@ def load(case: Mapping[str, Any], base: Path) -> PeerCase:
     else:
         prefill, of_prefill = _worker(case, "prefill_config", topology.get("prefill_workers", 1))
         decode, of_decode = _worker(case, "decode_config", topology.get("decode_workers", 1))
-        if decode.speculation is not None:
-            raise Unsupported("speculation in separate pools", "decode_config.engine.aic_nextn")
+        if prefill.speculation is not None and decode.speculation is None:
+            raise Unsupported("drafts on prefill workers alone", "prefill_config.engine.aic_nextn")
         spec, gpus = PoolsSpec(prefill, decode, _transfer(case["prefill_config"]["engine"])), (of_prefill, of_decode)
         block_tokens = prefill.block_tokens
     limits = {k: options[f"sla_{k}"] for k in ("ttft_ms", "itl_ms", "e2e_ms") if options.get(f"sla_{k}") is not None}

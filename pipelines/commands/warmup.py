@@ -15,3 +15,4 @@ def warmup(speculation: bool) -> None:
     compile_kernels(pools=True)
     if speculation:
         compile_kernels(drafting=True)
+        compile_kernels(drafting=True, pools=True)

@@ -185,14 +185,6 @@ def _pools(raw: Raw) -> Iterator[Fault]:
         field = f"engine.workers.{role}.scheduler.async_scheduling"
         if raw.get(field) is True:
             yield Fault(field, True, "separate pools choose synchronously; use false, or remove it")
-        field = f"engine.workers.{role}.scheduler.capacity_policy"
-        if raw.get(field) == "max_utilization":
-            yield Fault(field, "max_utilization", "is not available with separate pools; use guaranteed_no_evict")
-    for name in ("speculation", "nextn"):
-        if raw.get(f"engine.{name}") not in (ABSENT, None, 0):
-            yield Fault(
-                f"engine.{name}", raw.get(f"engine.{name}"), "drafts are not available with separate pools; remove it"
-            )
 
 
 def _of_worker(raw: Raw) -> Iterator[Fault]:

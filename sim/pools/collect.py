@@ -24,6 +24,7 @@ from sim.result import (
     Sink,
 )
 from sim.spec import PoolsSpec
+from sim.speculation.columns import Drafting
 from sim.state import Config, State
 from sim.timing.evidence import PoolsEvidence
 
@@ -40,8 +41,18 @@ _INSTANTS = {
 class PoolsCollector(Collector):
     """A collector that knows which rank is where, and that a bootstrap is its request."""
 
-    def __init__(self, spec: PoolsSpec, load: Workload, config: Config, state: State, sink: Sink, pools: Pools) -> None:
-        super().__init__(spec.decode, load, config, state, sink, ranks=pools.ranks)
+    def __init__(
+        self,
+        spec: PoolsSpec,
+        load: Workload,
+        config: Config,
+        state: State,
+        sink: Sink,
+        pools: Pools,
+        drafting: Drafting | None,
+    ) -> None:
+        """`drafting`: the decode pool's drafter."""
+        super().__init__(spec.decode, load, config, state, sink, drafting, ranks=pools.ranks)
         self.pools, self.transfer = pools, spec.transfer
         self.evidence = PoolsEvidence(spec)
         self.worker_of = pools.worker_of.astype(np.int64)
@@ -70,6 +81,10 @@ class PoolsCollector(Collector):
         values["n_admissions"] = values["n_admissions"] + first[:, S.N_ADMITTED]
         values["n_preemptions"] = values["n_preemptions"] + first[:, S.N_PREEMPTED]
         return values
+
+    def _close_open(self, rank: int) -> bool:
+        # A prefill worker makes no tokens.
+        return rank >= self.pools.prefill_ranks and super()._close_open(rank)
 
     def finish(self, *, stopped: bool) -> dict[str, np.ndarray]:
         gaps = super().finish(stopped=stopped)

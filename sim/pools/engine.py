@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from sim.explain import blocked_message, livelock_message
 from sim.inputs import Workload
 from sim.plays import followers
 from sim.pools.collect import PoolsCollector
+from sim.pools.drafting import drafters_of, with_room
 from sim.pools.loop import run_pools
 from sim.pools.setup import allocate_pools, configs_of, doubled, pins_of, pools_of
 from sim.pools.state import Pools
@@ -22,7 +24,7 @@ from sim.prefix import share
 from sim.result import MemorySink, Outcome, Sink
 from sim.settle import LIVELOCK_CHOICES
 from sim.setup import inputs_of
-from sim.spec import EngineSpec, FlatTiming, PoolsSpec
+from sim.spec import EngineSpec, FlatTiming, PoolsSpec, Speculation
 from sim.state import State
 from sim.timing.compiled import compile_timing
 
@@ -39,9 +41,9 @@ def replay(
     check(spec.prefill, workload, pins=False)
     check(spec.decode, workload, pins=False)
     _check_pins(spec, workload)
-    if any(side.speculation is not None or side.capacity_policy == "max_utilization" for side in spec.sides):
-        raise WorkloadError("separate pools know neither drafts nor max_utilization; leave them out")
-    load_kernels()
+    if spec.prefill.speculation is not None and spec.decode.speculation is None:
+        raise WorkloadError("prefill.speculation: drafts are verified in the decode pool; give it a drafter as well")
+    load_kernels(drafting=spec.speculation is not None)
     began = time.perf_counter()
     caching = spec.prefill.prefix_caching or spec.decode.prefix_caching
     shared = share(workload, spec.decode.block_tokens, caching=caching)
@@ -55,11 +57,16 @@ def replay(
     state = allocate_pools(spec, both, both_shared, follow, wide, rows)
     pools = pools_of(spec, len(workload))
     prices = compile_timing(spec.prefill), compile_timing(spec.decode)
-    collector = PoolsCollector(spec, workload, decode, state, sink, pools)
-    status = run_to_end(
-        lambda: run_pools(prefill, decode, inputs, state, pools, *prices, rows, PATIENCE),
-        collector, state, len(workload), progress,
-    )  # fmt: skip
+    drafters = drafters_of(spec, len(workload), prefill, decode, rows)
+    collector = PoolsCollector(spec, workload, decode, state, sink, pools, drafters[1])
+
+    def step() -> int:
+        if collector.drafting is not None:
+            collector.drafting = with_room(collector.drafting, decode.seqs)
+        who = drafters[0], collector.drafting
+        return run_pools(prefill, decode, inputs, state, pools, *who, *prices, rows, PATIENCE)
+
+    status = run_to_end(step, collector, state, len(workload), progress)
     if status in (S.DEADLOCK, S.LIVELOCK, S.BAD_PRICE):
         raise _error(status, spec, state, pools)
     return outcome_of(began, collector, state, len(workload), status, progress)
@@ -78,20 +85,25 @@ def _check_pins(spec: PoolsSpec, load: Workload) -> None:
             )
 
 
-_loaded = False
+_loaded: set[bool] = set()
 
 
-def load_kernels() -> None:
-    """Load the compiled kernels of separate pools, or compile them on the first use on a machine."""
-    global _loaded
-    if _loaded:
+def load_kernels(*, drafting: bool = False) -> None:
+    """Load the compiled kernels of separate pools, or compile them on the first use on a machine.
+
+    Args:
+        drafting: those of replays with speculative decoding, which are compiled apart.
+    """
+    if drafting in _loaded:
         return
-    _loaded = True
+    _loaded.add(drafting)
     one, ids = np.ones(1, np.int64), np.zeros(1, np.int64)
     tiny = Workload(ids, one, one, hash_offsets=np.array([0, 1]), hash_ids=ids)
     side = EngineSpec(
         profile="parity", timing=FlatTiming(1.0), blocks=1, max_num_seqs=1, async_scheduling=False, stop_ns=0
     )
+    if drafting:
+        side = replace(side, speculation=Speculation("mtp", 1, (0.0,)))
     replay(PoolsSpec(side, side), tiny, MemorySink())
 
 

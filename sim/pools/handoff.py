@@ -89,13 +89,14 @@ def try_to_reserve(cfg, inp, st, po, k, now):
     i = po.k[k, P.WANTED_HEAD]
     prompt = q[i, S.PROMPT]
     need, hit = cdiv(prompt, cfg.bs), 0
-    if cfg.trtllm:
+    if cfg.promises:
         # guaranteed_no_evict protects the rest of everybody's sequence, and nothing resident is reused.
         whole = cdiv(prompt + q[i, S.OUTPUT], cfg.bs)
         room = whole + rank[k, S.PROMISED]
     else:
+        # max_utilization takes what is needed now, and reuses nothing either.
         used = 0
-        if cfg.caching and q[i, S.SHARED] > 0:
+        if cfg.caching and q[i, S.SHARED] > 0 and not cfg.trtllm:
             hit, used = lookup(inp, st, i, prompt // cfg.bs)
         whole, room = need, need - used
     if room > available(st, k):
@@ -171,7 +172,8 @@ def catch_up(cfg, inp, st, po, worker, now):
 
 @kernel
 def _activate(cfg, inp, st, po, i, now):
-    """Its KV is here: full blocks can be hit, and it queues by order of reservation, behind preempted ones."""
+    """Its KV is here: full blocks can be hit, and it queues by order of reservation. Who was preempted stands in front;
+    but before its first token it keeps its number, and one reserved earlier goes ahead of it."""
     q, h = st.q, po.h
     k = q[i, S.RANK]
     q[i, S.STATE] = S.TRANSFERRED
@@ -179,6 +181,11 @@ def _activate(cfg, inp, st, po, i, now):
     before, after = st.r[k, S.WAIT_TAIL], -1
     while before >= 0 and q[before, S.N_PREEMPTED] == 0 and h[before, P.NUMBER] > h[i, P.NUMBER]:
         after, before = before, q[before, S.QPREV]
+    if st.r[k, S.PREEMPTED_N] > 0:
+        r = st.r[k, S.WAIT_HEAD]
+        while r >= 0 and (q[r, S.RECEIVED] > 0 or h[r, P.NUMBER] < h[i, P.NUMBER]):
+            r = q[r, S.QNEXT]
+        before, after = st.r[k, S.WAIT_TAIL] if r < 0 else q[r, S.QPREV], r
     insert_waiting(st, k, i, before, after)
     h[i, P.ACTIVATED] = now
     h[i, P.PHASE] = P.OVER
@@ -191,7 +198,7 @@ def _withdraw(cfg, inp, st, po, i, now):
     q = st.q
     k, prompt = q[i, S.RANK], q[i, S.PROMPT]
     need = cdiv(prompt, cfg.bs)
-    if cfg.trtllm:
+    if cfg.promises:
         st.r[k, S.PROMISED] -= cdiv(prompt + q[i, S.OUTPUT], cfg.bs) - need
     release(inp, st, i, need, q[i, S.CLOSED], True)
     po.k[k, P.GIVEN_BACK] += 1
@@ -202,8 +209,8 @@ def _withdraw(cfg, inp, st, po, i, now):
 @kernel
 def _release_source(cfg, inp, st, po, i, now):
     """`cfg`: of the prefill pool."""
-    prompt = st.q[i, S.PROMPT]
-    release(inp, st, po.n + i, cdiv(prompt, cfg.bs), prompt // cfg.bs if cfg.caching else 0, True)
+    prompt, ahead = st.q[i, S.PROMPT], po.ahead * st.q[po.n + i, S.OUTPUT]
+    release(inp, st, po.n + i, cdiv(prompt + ahead, cfg.bs), prompt // cfg.bs if cfg.caching else 0, True)
     po.h[i, P.RELEASED] = now
 
 

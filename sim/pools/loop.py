@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sim.pools.state as P
+import sim.speculation.columns as D
 import sim.state as S
 from sim.deliver import deliver, write_pass
 from sim.items import cdiv
@@ -15,6 +16,8 @@ from sim.pools.wire import land_wired, next_event
 from sim.queues import drop_running
 from sim.result import NO_REASON, REJECTED
 from sim.source import FAR, due_request, heap_pop, heap_push, mark_dirty, next_arrival, refused
+from sim.speculation.deliver import deliver_drafting, write_row
+from sim.speculation.spans import leave_slot
 from sim.timing.plain import CLOCK_END_NS
 
 
@@ -50,37 +53,73 @@ def _drained(cfg, st, worker, low, high):
 
 
 @inlined
+def _note_held(cfg, st, po, k, r, blocks):
+    """A prompt that a pass completed leaves the running list and keeps its blocks (PD-4)."""
+    q, g = st.q, po.g
+    drop_running(st, k, r)
+    q[r, S.STATE] = S.DONE
+    if cfg.promises:
+        st.r[k, S.PROMISED] -= cdiv(q[r, S.PROMPT] + q[r, S.OUTPUT], cfg.bs) - blocks
+    i, tail = r - po.n, g[P.HELD_TAIL]
+    po.h[i, P.NEXT_HELD] = -1
+    if tail >= 0:
+        po.h[tail, P.NEXT_HELD] = i
+    else:
+        g[P.HELD_HEAD] = i
+    g[P.HELD_TAIL] = i
+
+
+@inlined
 def _hand_out_bucket(cfg, st, po, k, bucket, tokenless):
-    """Prompts that a pass completed leave the running list and keep their blocks (PD-4). Returns how many."""
-    q, g, n = st.q, po.g, 0
+    """Hand out what a pass completed. Returns how many."""
+    q, n = st.q, 0
     r = st.calendar[k, bucket, 0]
     while r >= 0:
         if (q[r, S.OUTPUT] == 0) == tokenless:
             n += 1
-            drop_running(st, k, r)
-            q[r, S.STATE] = S.DONE
-            if cfg.trtllm:
-                st.r[k, S.PROMISED] -= cdiv(q[r, S.PROMPT] + q[r, S.OUTPUT], cfg.bs) - cdiv(q[r, S.PROMPT], cfg.bs)
-            i, tail = r - po.n, g[P.HELD_TAIL]
-            po.h[i, P.NEXT_HELD] = -1
-            if tail >= 0:
-                po.h[tail, P.NEXT_HELD] = i
-            else:
-                g[P.HELD_HEAD] = i
-            g[P.HELD_TAIL] = i
+            _note_held(cfg, st, po, k, r, cdiv(q[r, S.PROMPT], cfg.bs))
         r = q[r, S.CNEXT]
     return n
 
 
 @inlined
-def _hand_out(cfg, inp, st, po, worker, now):
+def _hand_out_items(cfg, st, po, pre, k, slot, tokenless):
+    """The same where drafts are about, whose kernels keep items instead of buckets."""
+    q, n = st.q, 0
+    for i in range(pre.n_items[k, slot]):
+        item = pre.items[k, slot, i]
+        r = item[D.I_REQUEST]
+        if item[D.I_LIVE] and item[D.I_SAMPLES] and (q[r, S.OUTPUT] == 0) == tokenless:
+            n += 1
+            _note_held(cfg, st, po, k, r, pre.d[q[r, D.SLOT], D.BLOCKS])
+            leave_slot(st, pre, k, r)
+    return n
+
+
+@kernel
+def _write_items(st, pre, k, slot, number):
+    """What a prefill worker computed in a pass. Returns its tokens."""
+    tokens = 0
+    for i in range(pre.n_items[k, slot]):
+        item = pre.items[k, slot, i]
+        if item[D.I_LIVE]:
+            r, count, before = item[D.I_REQUEST], item[D.I_TOKENS], item[D.I_BEFORE]
+            part = min(max(0, st.q[r, S.PROMPT] - before), count)
+            write_row(st, k, number, r, count, before, part, item[D.I_KIND], item[D.I_CACHED], 0)
+            tokens += count
+    return tokens
+
+
+@inlined
+def _hand_out(cfg, inp, st, po, pre, worker, now):
     """A prefill worker's pass ends: finished prompts are noted, those of tokenless requests first on each rank."""
     low = po.w[worker, P.FIRST_RANK]
     number = _group_pass(st, worker, low, low + cfg.dp)
     for k in range(low, low + cfg.dp):
         if not st.r[k, S.ACTING]:
             continue
-        batch = st.b[k, _leave_batch(cfg, st, k)]
+        slot = _leave_batch(cfg, st, k)
+        batch = st.b[k, slot]
         r = batch[S.B_REJ_HEAD]
         while r >= 0:
             after = st.q[r, S.QNEXT]
@@ -90,10 +129,17 @@ def _hand_out(cfg, inp, st, po, worker, now):
         if mine < 0:
             continue
         st.r[k, S.DELIVERED] = mine
-        bucket = mine & cfg.mask
-        done = _hand_out_bucket(cfg, st, po, k, bucket, True) + _hand_out_bucket(cfg, st, po, k, bucket, False)
-        st.calendar[k, bucket, 0] = -1
-        st.calendar[k, bucket, 1] = -1
+        if pre is None:
+            bucket = mine & cfg.mask
+            done = _hand_out_bucket(cfg, st, po, k, bucket, True) + _hand_out_bucket(cfg, st, po, k, bucket, False)
+            st.calendar[k, bucket, 0] = -1
+            st.calendar[k, bucket, 1] = -1
+        else:
+            batch[S.B_CHUNK] = _write_items(st, pre, k, slot, mine)
+            batch[S.B_MADE] = batch[S.B_CONTINUING] = 0
+            done = _hand_out_items(cfg, st, po, pre, k, slot, True) + _hand_out_items(cfg, st, po, pre, k, slot, False)
+            for column in (D.PASS_ROUNDS, D.PASS_DRAFTS, D.PASS_ACCEPTED, D.PASS_BURSTS):
+                st.passes[column, st.g[S.N_PASSES]] = 0
         if done > 0:
             st.r[k, S.ENDED] = 1
             st.r[k, S.BARREN] = 0
@@ -105,16 +151,27 @@ def _hand_out(cfg, inp, st, po, worker, now):
 
 
 @inlined
-def _finish(cfg, inp, st, po, worker, now):
+def _deliver(cfg, inp, st, po, dr, k, slot, now, number):
+    """The results of a decode worker's pass. What reservations want to know is whether anybody gave up all its blocks;
+    what was reserved for drafts and goes back does not count."""
+    if dr is None:
+        running = st.r[k, S.RUN_N]
+        deliver(cfg, inp, st, k, slot, now, number)
+        po.k[k, P.GIVEN_BACK] += running - st.r[k, S.RUN_N]
+    else:
+        left = dr.ranks[k, D.N_LEFT]
+        deliver_drafting(cfg, inp, st, dr, k, slot, now, number)
+        po.k[k, P.GIVEN_BACK] += dr.ranks[k, D.N_LEFT] - left
+
+
+@inlined
+def _finish(cfg, inp, st, po, dr, worker, now):
     """A decode worker's pass ends."""
     low = po.w[worker, P.FIRST_RANK]
     number = _group_pass(st, worker, low, low + cfg.dp)
     for k in range(low, low + cfg.dp):
         if st.r[k, S.ACTING]:
-            slot = _leave_batch(cfg, st, k)
-            running = st.r[k, S.RUN_N]
-            deliver(cfg, inp, st, k, slot, now, number)
-            po.k[k, P.GIVEN_BACK] += running - st.r[k, S.RUN_N]
+            _deliver(cfg, inp, st, po, dr, k, _leave_batch(cfg, st, k), now, number)
     _drained(cfg, st, worker, low, low + cfg.dp)
     po.w[worker, P.PASS_ENDED] = 1
     mark_dirty(st, worker)
@@ -130,7 +187,7 @@ def _anyone_wants(cfg, st, po, worker):
 
 
 @inlined
-def _complete(prefill, decode, inp, st, po, now):
+def _complete(prefill, decode, inp, st, po, pre, dr, now):
     """All passes that end at `now`; then backlogs are looked at; then finished prompts look for a destination."""
     g, heap = st.g, st.heap
     while g[S.N_HEAP] > 0 and heap[0, 0] == now:
@@ -138,9 +195,9 @@ def _complete(prefill, decode, inp, st, po, now):
         heap_pop(heap, g[S.N_HEAP])
         g[S.N_HEAP] -= 1
         if worker < po.prefill_workers:
-            _hand_out(prefill, inp, st, po, worker, now)
+            _hand_out(prefill, inp, st, po, pre, worker, now)
         else:
-            _finish(decode, inp, st, po, worker, now)
+            _finish(decode, inp, st, po, dr, worker, now)
     for i in range(g[S.N_DIRTY]):
         worker = st.dirty[i]
         if po.w[worker, P.PASS_ENDED]:
@@ -156,14 +213,28 @@ def _complete(prefill, decode, inp, st, po, now):
 
 
 @inlined
-def _start_worker(cfg, inp, st, po, prices, worker, now):
+def _fill(cfg, inp, st, po, dr, prices, k, now, wave):
+    """`fill`, and a note of whether its choices gave blocks back."""
+    thrown_out = st.g[S.N_PRESSURE_LOG]
+    if dr is None:
+        status, ready = fill(cfg, inp, st, None, prices, k, now, wave)
+    else:
+        left = dr.ranks[k, D.N_LEFT]
+        status, ready = fill(cfg, inp, st, dr, prices, k, now, wave)
+        po.k[k, P.GIVEN_BACK] += dr.ranks[k, D.N_LEFT] - left
+    po.k[k, P.GIVEN_BACK] += st.g[S.N_PRESSURE_LOG] - thrown_out
+    return status, ready
+
+
+@inlined
+def _start_worker(cfg, inp, st, po, dr, prices, worker, now):
     """Let every rank of an idle worker choose; begin a group pass if any has work. Returns (status, begun)."""
     rank, w = st.r, st.w
     low = po.w[worker, P.FIRST_RANK]
     high, end, acting = low + cfg.dp, now, False
     if has_work(st, low, high):
         for k in range(low, high):
-            status, ready = fill(cfg, inp, st, None, prices, k, now, w[worker, S.WAVE])
+            status, ready = _fill(cfg, inp, st, po, dr, prices, k, now, w[worker, S.WAVE])
             if status != S.FINISHED:
                 return status, False
             rank[k, S.ACTING] = ready
@@ -176,7 +247,6 @@ def _start_worker(cfg, inp, st, po, prices, worker, now):
         if rank[k, S.ACTING]:
             slot = rank[k, S.QUEUE_HEAD]
             begin(st, k, slot, now)
-            po.k[k, P.GIVEN_BACK] += st.b[k, slot, S.B_OWN_PREEMPTED]
             if st.b[k, slot, S.B_HAS_ITEMS]:
                 end = max(end, now + st.b[k, slot, S.B_PREFILL_NS] + st.b[k, slot, S.B_DECODE_NS])
     w[worker, S.GROUP_END] = end
@@ -186,7 +256,7 @@ def _start_worker(cfg, inp, st, po, prices, worker, now):
 
 
 @inlined
-def _start(prefill, decode, inp, st, po, for_prefill, for_decode, now):
+def _start(prefill, decode, inp, st, po, pre, dr, for_prefill, for_decode, now):
     """Idle workers begin passes, in order."""
     g = st.g
     place = 0
@@ -197,8 +267,9 @@ def _start(prefill, decode, inp, st, po, for_prefill, for_decode, now):
         decodes = worker >= po.prefill_workers
         cfg = decode if decodes else prefill
         prices = for_decode if decodes else for_prefill
+        drafter = dr if decodes else pre
         while st.w[worker, S.GROUP_END] < 0:
-            status, begun = _start_worker(cfg, inp, st, po, prices, worker, now)
+            status, begun = _start_worker(cfg, inp, st, po, drafter, prices, worker, now)
             if status != S.FINISHED:
                 return status
             if begun or not decodes:
@@ -271,12 +342,21 @@ def _blocked(st, po):
     return False
 
 
+@inlined
+def _slots_run_out(cfg, dr):
+    """Whether the requests that one look may admit could want more slots than there are (sim.pools.drafting)."""
+    if dr is None:
+        return False
+    return dr.counts[D.MOST_SLOTS] + 2 * cfg.seqs > dr.slots.shape[1]
+
+
 @entry
-def run_pools(prefill, decode, inp, st, po, for_prefill, for_decode, rows, patience):
+def run_pools(prefill, decode, inp, st, po, pre, dr, for_prefill, for_decode, rows, patience):
     """Run until a log may overflow, `patience` passes have ended, or the replay is over. Call again to go on.
 
     Args:
         prefill, decode: the two pools' constants; `for_prefill`, `for_decode`: their prices.
+        pre, dr: the two pools' drafters, or None, None: another signature, and other machine code.
         rows: most rows that one look at all workers may write.
 
     Returns:
@@ -287,9 +367,9 @@ def run_pools(prefill, decode, inp, st, po, for_prefill, for_decode, rows, patie
     while True:
         now = g[S.NOW]
         while True:
-            if is_full(st, None, rows):
+            if is_full(st, dr, rows) or _slots_run_out(decode, dr):
                 return S.DRAIN
-            _complete(prefill, decode, inp, st, po, now)
+            _complete(prefill, decode, inp, st, po, pre, dr, now)
             # Mostly there is nothing to do for some of these, and calls are what a pass costs.
             if po.wired:
                 if next_event(po) <= now:
@@ -305,7 +385,7 @@ def run_pools(prefill, decode, inp, st, po, for_prefill, for_decode, rows, patie
             arrivals = _anyone_due(prefill, inp, st, now)
             while g[S.N_DIRTY] > 0 or arrivals:
                 if g[S.N_DIRTY] > 0:
-                    status = _start(prefill, decode, inp, st, po, for_prefill, for_decode, now)
+                    status = _start(prefill, decode, inp, st, po, pre, dr, for_prefill, for_decode, now)
                     if status != S.FINISHED:
                         return status
                 if arrivals:

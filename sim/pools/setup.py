@@ -117,6 +117,7 @@ def pools_of(spec: PoolsSpec, n: int) -> Pools:
         bytes_per_token=float(transfer.bytes_per_token or 0.0),
         fixed_bytes=float(transfer.fixed_bytes),
         bytes_per_second=float(transfer.bytes_per_second or 1.0),
+        ahead=int(prefill.speculation is not None and not prefill.native_drafts),
         h=h,
         k=k,
         w=w,

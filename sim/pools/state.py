@@ -114,6 +114,7 @@ class Pools(NamedTuple):
     bytes_per_token: float
     fixed_bytes: float
     bytes_per_second: float
+    ahead: int  # tokens beyond a held prompt that its source has room for: policy mode reserves that of the bootstrap
     h: np.ndarray
     k: np.ndarray
     w: np.ndarray

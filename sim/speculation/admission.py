@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sim.speculation.columns as D
 import sim.state as S
-from sim.admission import reject
+from sim.admission import enter_running, next_of_pool, reject
 from sim.items import cdiv
 from sim.jit import inlined, kernel
 from sim.kv.pool import available, lookup, pin
-from sim.queues import drop_waiting, push_running
+from sim.queues import drop_waiting
 from sim.result import EXCEEDS_POOL, KIND_NEW, KIND_RESUMED, PROMPT_AT_LIMIT
 from sim.speculation.blocks import blocks_for, give
 from sim.speculation.plain import serve_planned
@@ -21,14 +21,29 @@ def _slot(st, dr, k, r):
     """The row of r in Drafting.d, an empty one at its first admission."""
     q, d = st.q, dr.d
     if q[r, D.SLOT] < 0:
-        # Whoever was preempted is admitted again before anybody else is, so running and waiting ones fit.
+        # Whoever was preempted is admitted again before anybody else is, so running and waiting ones fit. Not so on a
+        # decode worker of separate pools, whose slots are added to (sim.pools.drafting).
         own = dr.slots[k, dr.ranks[k, D.N_SLOTS]]
         dr.ranks[k, D.N_SLOTS] += 1
+        dr.counts[D.MOST_SLOTS] = max(dr.counts[D.MOST_SLOTS], dr.ranks[k, D.N_SLOTS])
         q[r, D.SLOT] = own
         for column in range(D.D_WIDTH):
             d[own, column] = 0
         d[own, D.PREFILLING] = 1
     return q[r, D.SLOT]
+
+
+@kernel
+def _take_over(cfg, inp, st, dr, k, slot, n, r):
+    """Section 10: the blocks of r came with a handoff; it needs no capacity, only a place."""
+    prompt = st.q[r, S.PROMPT]
+    drop_waiting(st, k, r, False)
+    own = _slot(st, dr, k, r)
+    dr.d[own, D.BLOCKS] = cdiv(prompt, cfg.bs)
+    dr.d[own, D.HASHED] = prompt // cfg.bs if cfg.caching else 0
+    enter_running(st, k, r, 0)
+    st.q[r, S.STATE] = S.PREFILL
+    schedule(cfg, inp, st, dr, k, slot, n, r, 0, prompt, KIND_NEW, 0, 0, 0)
 
 
 @kernel
@@ -39,6 +54,16 @@ def admit_drafting(cfg, inp, st, dr, k, slot, now, budget, n, throttled, pads):
         if cfg.vllm and budget <= 0:
             break
         r = rank[k, S.WAIT_HEAD]
+        if cfg.role == S.DECODES:
+            r = next_of_pool(st, k)
+            if r < 0:
+                break
+            if q[r, S.STATE] == S.TRANSFERRED:
+                _take_over(cfg, inp, st, dr, k, slot, n, r)
+                n += 1
+                if budget <= 0:
+                    break
+                continue
         prompt, again = q[r, S.PROMPT], q[r, S.N_PREEMPTED] > 0
         if not cfg.vllm and cfg.limit > 0 and prompt >= cfg.limit:
             reject(st, k, slot, r, PROMPT_AT_LIMIT)
@@ -90,6 +115,8 @@ def admit_drafting(cfg, inp, st, dr, k, slot, now, budget, n, throttled, pads):
                 if dr.ranks[k, D.N_PLANNED] > 0:
                     n += serve_planned(cfg, inp, st, dr, k, slot, n)
                 victim = next_victim(cfg, st, k)
+                if victim < 0:
+                    return n  # what is in use is held for a handoff
                 budget += take_back(st, dr, k, slot, victim)
                 preempt(cfg, inp, st, dr, k, slot, now, victim, r, 0)
         drop_waiting(st, k, r, again)
@@ -100,11 +127,8 @@ def admit_drafting(cfg, inp, st, dr, k, slot, now, budget, n, throttled, pads):
         if cfg.promises:
             rank[k, S.PROMISED] += least - hit
         give(cfg, st, dr, k, r, taken - hit)
-        push_running(st, k, r)
+        enter_running(st, k, r, cached)
         q[r, S.STATE] = S.PREFILL
-        q[r, S.ORDER] = rank[k, S.ORDERS]
-        rank[k, S.ORDERS] += 1
-        q[r, S.CACHED_NOW] = cached
         kind = KIND_RESUMED if again else KIND_NEW
         schedule(cfg, inp, st, dr, k, slot, n, r, tokens, cached, kind, cached, padding, 0)
         n += 1

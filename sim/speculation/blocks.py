@@ -39,6 +39,7 @@ def hash_upto(cfg, inp, st, dr, r, tokens):
 def leave(cfg, inp, st, dr, k, r):
     """A running request has ended: its place and its blocks are free."""
     own = st.q[r, D.SLOT]
+    dr.ranks[k, D.N_LEFT] += 1
     drop_running(st, k, r)
     if cfg.promises:
         st.r[k, S.PROMISED] -= cdiv(st.q[r, S.PROMPT] + st.q[r, S.OUTPUT], cfg.bs) - dr.d[own, D.BLOCKS]

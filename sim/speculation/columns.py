@@ -72,7 +72,7 @@ D_WIDTH = ACCEPTED + 16
 I_WIDTH = 14
 
 # ---------------------------------------------------------------- Drafting.counts, int64
-N_BURSTS_LOG, N_ACCEPTANCE_LOG = range(2)
+N_BURSTS_LOG, N_ACCEPTANCE_LOG, MOST_SLOTS = range(3)  # the last: most slots in use on any rank so far
 
 # -------------------------------------- sums over planned requests: Drafting.ring, int64 (ranks, passes, 5)
 # Pairs share a word, the second in the upper half.
@@ -92,8 +92,9 @@ LOWER_BITS = (1 << UPPER) - 1
     N_PLANNED,
     N_SLOTS,  # in use
     WALK_UNTIL,  # pass before which nothing is planned
-) = range(3)
-K_WIDTH = 3
+    N_LEFT,  # requests that have left with their blocks; those preempted not counted
+) = range(4)
+K_WIDTH = 4
 
 # Additional columns of the logs of `sim.state.State`, behind those that every replay has.
 PASS_ROUNDS, PASS_DRAFTS, PASS_ACCEPTED, PASS_BURSTS = range(28, 32)

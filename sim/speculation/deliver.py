@@ -70,7 +70,7 @@ def deliver_drafting(cfg, inp, st, dr, k, slot, now, group_pass):
         if not plain or item[D.I_TOKENS] != 1 + item[D.I_DRAFTS] or item[D.I_MADE] == 0:
             chunk += item[D.I_TOKENS]
             kind, cached = item[D.I_KIND], item[D.I_CACHED]
-            _write_row(st, k, number, r, item[D.I_TOKENS], item[D.I_BEFORE], part, kind, cached, item[D.I_DRAFTS])
+            write_row(st, k, number, r, item[D.I_TOKENS], item[D.I_BEFORE], part, kind, cached, item[D.I_DRAFTS])
     if completed > 0:
         st.r[k, S.ENDED] = 1
     if made > 0:
@@ -99,7 +99,7 @@ def _end_plans(cfg, inp, st, dr, k, number, now):
         before = plan_ends(cfg, st, dr, k, r)
         if before >= 0:
             # Its next pass was chosen before anybody knew.
-            _write_row(st, k, number + 1, r, 1 + dr.drafts, before, 0, KIND_RUNNING, -1, dr.drafts)
+            write_row(st, k, number + 1, r, 1 + dr.drafts, before, 0, KIND_RUNNING, -1, dr.drafts)
         st.t[r, S.LAST_TOKEN] = now
         _complete(cfg, inp, st, dr, k, r, True, now)
         completed += 1
@@ -160,7 +160,8 @@ def _complete(cfg, inp, st, dr, k, r, running, now):
 
 
 @inlined
-def _write_row(st, k, number, r, tokens, before, part, kind, cached, drafts):
+def write_row(st, k, number, r, tokens, before, part, kind, cached, drafts):
+    """What one request computed in a pass, where that is not a plain round."""
     row, log = st.g[S.N_CHUNKS_LOG], st.chunks
     log[0, row] = r
     log[1, row] = k

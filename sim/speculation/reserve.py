@@ -22,7 +22,8 @@ def reserve(cfg, inp, st, dr, k, slot, now, n, drafting):
 
     Returns the items of the batch, which are more than before if plans had to be taken back.
     """
-    for i in range(n):
+    # What a prefill worker holds is to be handed over.
+    for i in range(n if cfg.role != S.PREFILLS else 0):
         r = dr.items[k, slot, i, D.I_REQUEST]
         if dr.items[k, slot, i, D.I_LIVE] and dr.items[k, slot, i, D.I_SAMPLES] and st.q[r, S.OUTPUT] == 0:
             leave(cfg, inp, st, dr, k, r)  # it has ended, and what it held serves the bursts (3.2)

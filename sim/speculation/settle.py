@@ -42,8 +42,9 @@ def settle_drafting(cfg, inp, st, dr, prices, k, slot, n):
             adm_tail = r
         if item[D.I_SAMPLES] == 0:
             continue
-        # Policy mode: whoever makes tokens in this pass is charged a decode, survivors only.
-        if count - drafts > part or (q[r, S.OUTPUT] > 0 and (count == 0 or not dr.native)):
+        # Policy mode: whoever makes tokens in this pass is charged a decode, survivors only. So is, on a decode worker,
+        # whoever has to be computed again.
+        if count - drafts > part or (q[r, S.OUTPUT] > 0 and (count == 0 or not dr.native or cfg.role == S.DECODES)):
             nb, kv = nb + 1, kv + before + count - drafts
         d[q[r, D.SLOT], D.OWED] += 1 + drafts
         if dr.native:
@@ -55,6 +56,10 @@ def settle_drafting(cfg, inp, st, dr, prices, k, slot, n):
         planned[i] = 0
     if dr.ranks[k, D.N_PLANNED] > 0 and st.calendar[k, number & cfg.mask, 0] >= 0:
         plans_go_on(cfg, st, dr, k, number)
+    if cfg.role == S.PREFILLS:
+        nb, kv = 0, 0  # its passes pay for no decode (7.1)
+    elif cfg.role == S.DECODES:
+        np_, tp, kvp = 0, 0, 0  # its passes pay for no prompt, not even for those computed again
     row = st.b[k, slot]
     row[S.B_TOKENS] = tokens
     row[S.B_ADMITTED] = admitted

@@ -13,7 +13,7 @@ from sim.speculation.draws import ACCEPTANCE, BITS, GOLDEN, TRIGGER, mix
 
 RING_ROWS = 1 << 12
 BURST_LOG_ROWS = 1 << 13
-_NO_LIMIT = 2**31 - 1
+NO_LIMIT = 2**31 - 1
 
 
 def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int, longest: int) -> Drafting | None:
@@ -41,9 +41,9 @@ def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int, longest: 
         native=int(spec.native_drafts),
         lookahead=spec.lookahead,
         cut=int(spec.gives_up_a_block),
-        batch=_NO_LIMIT if speculation.max_batch is None else speculation.max_batch,
+        batch=NO_LIMIT if speculation.max_batch is None else speculation.max_batch,
         trigger=trigger,
-        longest=spec.max_model_len if spec.native_drafts and spec.max_model_len is not None else _NO_LIMIT,
+        longest=spec.max_model_len if spec.native_drafts and spec.max_model_len is not None else NO_LIMIT,
         burst_rows=burst_rows,
         thresholds=np.array(speculation.thresholds, np.int64),
         keys=keys_of(speculation.seed, ACCEPTANCE, requests),
@@ -58,7 +58,7 @@ def drafting_of(spec: EngineSpec, requests: int, seqs: int, rows: int, longest: 
         slots=np.arange(slots, dtype=np.int32).reshape(spec.ranks, seqs),
         sums=np.zeros((spec.ranks, 2, D.W_WIDTH), np.int64),
         ranks=np.zeros((spec.ranks, D.K_WIDTH), np.int64),
-        counts=np.zeros(2, np.int64),
+        counts=np.zeros(3, np.int64),
         bursts=np.empty((len(logged("bursts", drafting=True)), BURST_LOG_ROWS + burst_rows), np.int64),
         acceptance=np.empty((len(logged("acceptance", drafting=True)), rows + 2 * slots), np.int64),
     )

@@ -10,14 +10,20 @@ from sim.speculation.spans import close_span, leave_slot
 
 
 @entry
-def close_open_bursts(cfg, st, dr, k):
-    """End the spans of the requests of rank k that have not ended; results in flight never happened."""
+def close_open_bursts(cfg, st, dr, k, most):
+    """End the spans of requests of rank k that have not ended, `most` of them; results in flight never happened.
+
+    Returns whether there may be more.
+    """
+    closed = 0
     for head in (S.RUN_HEAD, S.WAIT_HEAD):
         r = st.r[k, head]
-        while r >= 0:
-            if is_planned(st, r):
-                happened(cfg, st, dr, k, r, st.r[k, S.DELIVERED] + 1)
+        while r >= 0 and closed < most:
             if st.q[r, SLOT] >= 0:
+                if is_planned(st, r):
+                    happened(cfg, st, dr, k, r, st.r[k, S.DELIVERED] + 1)
                 close_span(st, dr, r)
                 leave_slot(st, dr, k, r)
+                closed += 1
             r = st.q[r, S.QNEXT]
+    return closed == most

@@ -36,6 +36,12 @@ COLUMNS = [
 ]
 
 
+SPLIT_COLUMNS = [
+    *("prefill_worker_idx", "prefill_admit_ms", "source_held_ms", "destination_reserved_ms"),
+    *("destination_activated_ms", "decode_admit_ms", "source_released_ms", "decode_reused_input_tokens"),
+]
+
+
 def load(script: Path) -> Any:
     """The simulator's wrapper, from wherever it lives."""
     spec = importlib.util.spec_from_file_location("peer_replay", script)
@@ -59,7 +65,8 @@ def main() -> None:
         if "error" in answer:
             case["expected"] = {"error": True}
         else:
-            case["expected"] = peer.project(answer, {"columns": COLUMNS})
+            more = SPLIT_COLUMNS if case["topology"]["mode"] == "disaggregated" else []
+            case["expected"] = peer.project(answer, {"columns": COLUMNS + more})
         print(json.dumps(case), flush=True)
 
 

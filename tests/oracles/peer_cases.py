@@ -10,7 +10,7 @@ Case = dict[str, Any]
 
 
 def random_case(family: str, seed: int) -> Case:
-    """One aggregated vLLM case; the family says what it is about, everything else is drawn."""
+    """One case, of one aggregated vLLM pool where the family does not say otherwise; everything else is drawn."""
     r = random.Random(f"{family}-{seed}")
     block = r.choice([2, 3, 4, 8, 16])
     case: Case = {
@@ -24,7 +24,7 @@ def random_case(family: str, seed: int) -> Case:
     FAMILIES[family](r, case, block)
     if case["traffic"]["kind"] == "synthetic":
         case["options"].pop("max_sim_time_ms", None)  # the simulator takes it with traces only
-    if "speedup_ratio" in case["config"]["engine"]:
+    if "speedup_ratio" in case.get("config", {}).get("engine", {}):
         _avoid_ties(case)
     return case
 
@@ -267,6 +267,46 @@ def _certain(r: random.Random, case: Case) -> None:
     engine["num_gpu_blocks"] = max(engine["num_gpu_blocks"], -(-longest // engine["block_size"]))
 
 
+def _separate(r: random.Random, case: Case, block: int) -> None:
+    """Prefill and decode in pools of their own, some of them tight. Every duration is one that doubles hold exactly."""
+    workers, common = case.pop("config"), {"block_size": block}
+    case["topology"] = {"mode": "disaggregated", "router_mode": "round_robin"}
+    case["topology"] |= {"prefill_workers": r.choice([1, 1, 2]), "decode_workers": r.choice([1, 1, 2, 3])}
+    common |= {name: workers["engine"][name] for name in ("backend", "enable_prefix_caching", "max_num_batched_tokens")}
+    if r.random() < 0.7:
+        common |= {"kv_transfer_bandwidth": 1.0, "kv_transfer_bytes_per_token": r.choice([125_000, 500_000])}
+        common |= {"kv_transfer_timing_mode": r.choice(["full_prompt", "destination_missing"])}
+    rows = case["traffic"] = _rows(r, block, share=r.choice([0.0, 0.5, 0.9]), tokens=40, output=r.choice([12, 24]))
+    longest = max(row["input_length"] + row["output_length"] for row in rows["rows"])
+    for role in ("prefill", "decode"):
+        engine = {**common, "worker_type": role, "max_num_seqs": r.choice([2, 5, 64])}
+        engine["timing_model"] = {
+            "type": "fixed",
+            "prefill_ms": r.choice([7.0, 12.5, 33.25]),
+            "decode_ms": r.choice([0.5, 1.0, 3.0, 4.5]),
+        }
+        engine["num_gpu_blocks"] = r.choice([4096, -(-longest // block) + r.randint(1, 40 // block + 2)])
+        case[f"{role}_config"] = {"engine": engine, "dp_size": r.choice([1, 1, 1, 2])}
+    if r.random() < 0.3:
+        rows["concurrency"] = r.randint(2, 8)
+
+
+def _separate_drafts(r: random.Random, case: Case, block: int) -> None:
+    """The same with MTP and certain answers."""
+    _separate(r, case, block)
+    drafts = r.randint(1, 5)
+    sure = r.randint(0, drafts)
+    for role in ("prefill", "decode"):
+        engine = case[f"{role}_config"]["engine"]
+        engine |= {"aic_nextn": drafts, "aic_nextn_accept_rates": ",".join(["1"] * sure + ["0"] * (drafts - sure))}
+
+
+def _separate_drafts_trtllm(r: random.Random, case: Case, block: int) -> None:
+    _separate_drafts(r, case, block)
+    for role in ("prefill", "decode"):
+        case[f"{role}_config"]["engine"]["backend"] = "trtllm"
+
+
 def _trtllm(r: random.Random, case: Case, block: int) -> None:
     """TensorRT-LLM under any of the others, vLLM's own fields left out."""
     others = [name for name in OTHERS if name not in ("interval", "interval_pressure")]
@@ -427,10 +467,16 @@ FAMILIES: dict[str, Callable[[random.Random, Case, int], None]] = {
     "drafts": _drafts,
     "drafts_pressure": _drafts_pressure,
     "drafts_trtllm": _drafts_trtllm,
+    "separate": _separate,
+    "separate_drafts": _separate_drafts,
+    "separate_drafts_trtllm": _separate_drafts_trtllm,
     "plays": _plays,
     "agents": _agents,
     "recorded": _recorded,
 }
 # Those that go on top of each other.
-ALONE = ("plain", "anything", "trtllm", "drafts", "drafts_pressure", "drafts_trtllm", "plays", "agents", "recorded")
+ALONE = (
+    *("plain", "anything", "trtllm", "drafts", "drafts_pressure", "drafts_trtllm", "plays", "agents", "recorded"),
+    *("separate", "separate_drafts", "separate_drafts_trtllm"),
+)
 OTHERS = [n for n in FAMILIES if n not in ALONE]

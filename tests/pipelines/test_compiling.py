@@ -17,8 +17,10 @@ from sim import jit
     ("file", "kinds"),
     [
         ("loop.run-183.py311.1.nbc", {"plain"}),
-        ("loop.run_pools-271.py311.1.nbc", {"pools"}),
-        ("deliver.deliver_drafting-9.py311.1.nbc", {"drafting"}),
+        ("loop._hand_out_bucket-63.py311.1.nbc", {"pools"}),
+        ("loop._deliver_bursts-9.py311.1.nbc", {"drafting"}),
+        ("loop._hand_out_items-80.py311.1.nbc", {"both"}),
+        ("loop.run_pools-271.py311.1.nbc", set()),
         ("pool.take-98.py311.1.nbc", set()),
     ],
 )
@@ -29,6 +31,7 @@ def test_kernels_of_one_kind_do_not_pass_for_another(
     (tmp_path / "sim").mkdir()
     (tmp_path / "sim" / file).touch()
     found = {"plain": jit.is_cached(), "pools": jit.is_cached(pools=True), "drafting": jit.is_cached(drafting=True)}
+    found["both"] = jit.is_cached(drafting=True, pools=True)
     assert {kind for kind, there in found.items() if there} == kinds
 
 
@@ -41,7 +44,9 @@ def test_separate_pools_are_announced(monkeypatch: pytest.MonkeyPatch, capsys: p
     def config(mode: str, speculation: object = None) -> Any:
         return SimpleNamespace(speculation=speculation, engine=SimpleNamespace(mode=mode))
 
-    compiling.compile_for([config("disaggregated"), config("aggregated"), config("aggregated", "mtp")])
-    assert sorted(loaded) == [(False, False), (False, True), (True, False)]
+    modes = ("disaggregated", "aggregated")
+    compiling.compile_for([config(mode, drafter) for mode in modes for drafter in (None, "mtp")])
+    assert sorted(loaded) == [(False, False), (False, True), (True, False), (True, True)]
     said = capsys.readouterr().err
-    assert "Compiling the engine for separate pools" in said and "for speculative decoding" in said
+    assert "Compiling the engine for separate pools" in said and "for speculative decoding (once" in said
+    assert "Compiling the engine for speculative decoding in separate pools" in said

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sim.errors import Deadlock, TimingError
-from sim.spec import EngineSpec, PoolsSpec, Transfer
+from sim.spec import EngineSpec, PoolsSpec, Speculation, Transfer
 from tests.rules.world import MS, Ask, Story, fixed, prompt, story_of
 
 GB = 1e9
@@ -35,6 +35,11 @@ class Pools:
         return tuple(
             row[f"{instant}_ns"] for instant in ("held", "reserved", "activated", "decode_admitted", "released")
         )
+
+    def column(self, name: str, *, worker: int = 0) -> list[int]:
+        """One column of the passes of a worker."""
+        table = self.story.replayed.tables["passes"]
+        return [int(value) for value in table[name][table["worker"] == worker]]
 
     def tokens(self, name: str) -> list[float]:
         return self.story.tokens_at(name)
@@ -239,6 +244,92 @@ def test_section_10_trtllm_protects_everybodys_whole_sequence(engine: str) -> No
     got = pools(engine, {"A": Ask(8, 12), "B": Ask(8, 12, at=0)}, decode={"blocks": 8}, profile="trtllm")
     assert got.tokens("A")[-1] == 22 and got.instants("B")[1] == 22
     assert not len(got.story.replayed.tables["pressure"]["request"])
+
+
+def mtp(*rates: float, **more: Any) -> Speculation:
+    """One draft per conditional acceptance rate."""
+    return Speculation("mtp", len(rates), rates, **more)
+
+
+def test_8_policy_mode_verifies_a_round_in_the_first_decode_pass(engine: str) -> None:
+    """Two drafts, both accepted: three tokens a pass. The prefill worker pays for no decode and makes nothing."""
+    got = pools(engine, {"A": Ask(8, 7)}, speculation=mtp(1, 1))
+    assert got.tokens("A") == [11, 11, 11, 12, 12, 12, 13]
+    assert got.column("n_decode", worker=1) == [1, 1, 1] and got.column("decode_kv_tokens", worker=1) == [8, 11, 14]
+    assert got.column("n_accepted", worker=1) == [2, 2, 2]
+    assert got.column("n_tokens") == [0] and got.column("n_decode") == [0]
+
+
+def test_8_native_drafts_are_verified_from_the_second_decode_pass_on(engine: str) -> None:
+    """vLLM: the first pass computes nothing and makes one token; then 1 + 2 tokens are computed and kept per pass."""
+    got = pools(engine, {"A": Ask(8, 7)}, speculation=mtp(1, 1), profile="vllm")
+    assert got.tokens("A") == [11, 12, 12, 12, 13, 13, 13]
+    assert got.column("scheduled_tokens", worker=1) == [0, 3, 3]
+    assert got.column("n_accepted", worker=1) == [0, 2, 2] and got.column("n_drafts") == [0]
+
+
+def test_8_drafts_may_be_off_above_a_batch(engine: str) -> None:
+    """They are let in when nobody runs yet, and draft; with two running nothing is drafted; A, alone again, drafts."""
+    got = pools(engine, {"A": Ask(8, 8), "B": Ask(8, 6)}, speculation=mtp(1, 1, max_batch=1))
+    assert got.tokens("B") == [11, 11, 11, 12, 13, 14]
+    assert got.tokens("A") == [11, 11, 11, 12, 13, 14, 15, 15]
+
+
+def test_5_5_a_drafter_with_a_model_gives_up_a_block_on_the_prefill_worker(engine: str) -> None:
+    text = prompt(group=1, tokens=12)
+    asks = {"A": Ask(12, 1, text=text), "B": Ask(16, 1, at=50, text=text)}
+    assert pools(engine, asks).story.reused("B") == [12, 0]
+    assert pools(engine, asks, speculation=mtp(1)).story.reused("B") == [8, 0]
+    ngram = Speculation("ngram", 1, (1.0,))
+    assert pools(engine, asks, speculation=ngram).story.reused("B") == [12, 0]
+
+
+def test_8_4_policy_mode_reserves_a_block_for_the_token_that_nobody_sees(engine: str) -> None:
+    """Five blocks of 4 on the prefill worker, two prompts of 8: four blocks without drafts, six with them."""
+    asks = {"A": Ask(8, 1), "B": Ask(8, 1)}
+    small = {"blocks": 5, "max_batched_tokens": 64}
+    assert pools(engine, asks, prefill=small).handoff("B")["held_ns"] == 10
+    got = pools(engine, asks, prefill=small, speculation=mtp(1))
+    assert got.handoff("A")["held_ns"] == 10 and got.handoff("B")["held_ns"] == 20
+    assert got.story.row("B")["n_preemptions"] == 1
+    # vLLM wants slots for what is computed only.
+    native = pools(engine, asks, prefill=small, speculation=mtp(1), profile="vllm")
+    assert native.handoff("B")["held_ns"] == 10
+
+
+def test_5_5_what_is_counted_too_well_waits_where_only_handoffs_hold_blocks(engine: str) -> None:
+    """Two copies of one block: A's is cached from 14 on, B's is held until 18, and so is the block behind it. C hits
+    both blocks and gives up the second, whose use is counted all the same: two of its three blocks fit into the two
+    that are left, but the first is not in use. There is nobody to preempt, so it waits for B's release."""
+    text = prompt(group=1, tokens=8)
+    asks = {"A": Ask(4, 1, text=text), "B": Ask(8, 1, text=text), "C": Ask(12, 1, at=15, text=text)}
+    got = pools(engine, asks, prefill={"blocks": 5}, transfer=rate(1), speculation=mtp(1))
+    assert got.instants("A")[4] == 14 and got.instants("B")[4] == 18
+    assert got.handoff("C")["prefill_admitted_ns"] == 18 and got.story.reused("C") == [4, 0]
+
+
+def test_pd_13_who_was_thrown_out_before_its_first_token_keeps_its_number(engine: str) -> None:
+    """D is reserved first and longest under way. C is let in at 12.5, and thrown out again and again, since its draft
+    finds no room. When D is there, at 14.5, it goes ahead of C, so that D is not the one who has to go then."""
+    asks = {"D": Ask(38, 3), "A": Ask(5, 6), "B": Ask(7, 12), "C": Ask(24, 1)}
+    got = pools(engine, asks, decode={"blocks": 21}, transfer=rate(0.1), speculation=mtp(0))
+    assert [got.instants(name)[1:3] for name in "DC"] == [(10, 14.5), (10, 12.5)]
+    assert (got.tokens("D")[0], got.story.row("D")["n_preemptions"]) == (15.5, 0)
+    assert (got.tokens("C")[0], got.story.row("C")["n_preemptions"]) == (18.5, 3)
+
+
+def test_section_9_max_utilization_reserves_what_is_needed_now(engine: str) -> None:
+    """The world of guaranteed_no_evict above: B no longer waits for A's end; when both have grown, the later one goes,
+    and is computed again on the decode worker, for nothing but decode passes."""
+    asks = {"A": Ask(8, 12), "B": Ask(8, 12, at=0)}
+    got = pools(engine, asks, decode={"blocks": 8, "capacity_policy": "max_utilization"}, profile="trtllm")
+    assert got.instants("B")[1] == 10 and got.tokens("B")[0] == 11
+    pressure = got.story.replayed.tables["pressure"]
+    assert pressure["request"].tolist() == [1] and pressure["worker"].tolist() == [1]
+    assert got.story.row("B")["n_preemptions"] == 1
+    assert got.tokens("A") == [float(t) for t in range(11, 23)]
+    passes = got.story.replayed.tables["passes"]
+    assert not passes["prefill_ns"][passes["worker"] == 1].any()
 
 
 def test_both_first_instants_are_kept(engine: str) -> None:

@@ -11,7 +11,9 @@ import numpy as np
 from sim.inputs import Workload
 from sim.spec import EngineSpec, FixedTiming, PolynomialTiming, PoolsSpec, Transfer
 from tests.sim import arrays
-from tests.sim.worlds import QUARTER_MS, World
+from tests.sim.worlds import QUARTER_MS, World, any_speculation
+
+POLICIES: tuple[Any, ...] = ("guaranteed_no_evict", "max_utilization", "max_utilization")
 
 
 def pool_world(seed: int) -> World:
@@ -49,6 +51,26 @@ def pinned_pool(seed: int) -> World:
 
     load = replace(asked.load, pinned_rank=pins(spec.decode.ranks), pinned_prefill_rank=pins(spec.prefill.ranks))
     return World(spec, load)
+
+
+def pool_drafts(seed: int) -> World:
+    """A pool world that drafts, or one of TensorRT-LLM's other capacity policy, or both; its pools are often tight."""
+    rng = random.Random(seed)
+    asked = transfer_world(seed) if rng.random() < 0.25 else pool_world(seed)
+    spec = asked.spec
+    assert isinstance(spec, PoolsSpec)
+    prefill, decode = spec.sides
+    if spec.profile == "trtllm":
+        prefill, decode = (replace(side, capacity_policy=rng.choice(POLICIES)) for side in (prefill, decode))
+    if rng.random() < 0.8 or spec.profile != "trtllm":
+        speculation = any_speculation(rng, len(asked.load))
+        decode = replace(decode, speculation=speculation)
+        prefill = replace(prefill, speculation=rng.choice([speculation, speculation, speculation, None]))
+    if rng.random() < 0.4:
+        decode = replace(
+            decode, blocks=-(-int(asked.load.prompt_tokens.max()) // decode.block_tokens) + rng.randint(1, 12)
+        )
+    return World(replace(spec, prefill=prefill, decode=decode), asked.load)
 
 
 def _side(rng: random.Random, profile: Any, block_tokens: int, caching: bool) -> EngineSpec:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sim.config import ConfigError, load_run_config
+from sim.spec import Speculation
 
 FIXED = {"type": "fixed", "prefill_ms": 10, "decode_ms": 3}
 
@@ -78,6 +79,18 @@ def test_trtllm_blocks_are_its_own_on_both_sides() -> None:
     assert [side.engine_spec().block_tokens for side in config.sides] == [32, 32]
 
 
+def test_both_roles_draft() -> None:
+    config = load_run_config(pools(nextn=2, nextn_accepted=1.5))
+    assert {side.engine_spec().speculation for side in config.sides} == {Speculation("mtp", 2, (1.0, 0.5))}
+
+
+def test_each_role_has_a_capacity_policy_of_its_own() -> None:
+    decode = {"timing": FIXED, "scheduler": {"capacity_policy": "max_utilization"}}
+    config = load_run_config(pools(backend="trtllm", workers={"decode": decode}))
+    found = [side.engine_spec().capacity_policy for side in config.sides]
+    assert found == ["guaranteed_no_evict", "max_utilization"]
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -113,7 +126,7 @@ def test_trtllm_blocks_are_its_own_on_both_sides() -> None:
         (pools(kv_transfer={"failure_rate": 1.5}), "engine.kv_transfer.failure_rate=1.5: must be"),
         (pools(kv_transfer={"timeout_ms": 0}), "engine.kv_transfer.timeout_ms=0: must be"),
         (pools(mode="split"), "engine.mode='split': use aggregated, or disaggregated"),
-        (pools(nextn=2), "engine.nextn=2: drafts are not available with separate pools"),
+        (pools(nextn=2), "engine.nextn_accepted: required with engine.nextn=2; add it"),
     ],
 )
 def test_what_is_refused(values: dict[str, Any], said: str) -> None:

@@ -16,12 +16,13 @@ from sim.inputs import Workload
 from sim.result import FAILED, OUTCOME_NAMES, REJECTED, UNFINISHED, MemorySink
 from sim.spec import EngineSpec, FixedTiming, PoolsSpec, Transfer
 from tests.sim.answers import Answer, ask, difference
-from tests.sim.pool_worlds import pinned_pool, pool_variant, pool_world, transfer_world
+from tests.sim.pool_worlds import pinned_pool, pool_drafts, pool_variant, pool_world, transfer_world
 from tests.sim.reached import Lines, lines_that_say
 
 WORLDS, SWEEP = 1_000, 100
 TRANSFER_WORLDS = 300
 RARE = (1000, 1066, 1376, 1650)  # a prompt thrown out of the prefill pool before it is computed
+RARE_DRAFTS = ()
 # What the rules say but these worlds do not lead to: a replay of 146 years.
 OUT_OF_REACH = ("raise TimingError(CLOCK_MESSAGE)",)
 
@@ -82,6 +83,13 @@ def test_those_worlds_reach_every_outcome_and_every_line() -> None:
     wanted = {*OUTCOME_NAMES, "waited for the link", "tried again", "withdrawn"}
     assert not {event for event in wanted if not reached[event]}
     assert not lines.missed(lines_that_say("raise NotImplementedError", file))
+
+
+def test_drafts_and_max_utilization_give_the_same_tables() -> None:
+    for seed in (*range(300), *RARE_DRAFTS):
+        asked = pool_drafts(seed)
+        said = difference(ask(sim.reference.replay, asked), ask(sim.engine.replay, asked))
+        assert not said, f"pool_drafts({seed}): {said}"
 
 
 def _seen(answer: Answer) -> set[str]:

@@ -247,11 +247,24 @@ def _drafting(rng: random.Random, made: World) -> World:
         made = World(replace(made.spec, capacity_policy="max_utilization"), made.load)
     if rng.random() >= 0.33:
         return made
+    speculation = any_speculation(rng, len(made.load))
+    spec = replace(made.spec, speculation=speculation, decode_speedup_ratio=1.0)
+    if speculation.kind == "ngram":
+        spec = replace(spec, async_scheduling=False)
+    if rng.random() < 0.2:
+        spec = replace(spec, max_model_len=int(made.load.prompt_tokens.max()) + rng.randint(2, 9))
+    if rng.random() < 0.4:
+        spec = replace(spec, blocks=spec.blocks + rng.randint(0, 8))
+    return World(spec, made.load)
+
+
+def any_speculation(rng: random.Random, requests: int) -> Speculation:
+    """Certain and uncertain, scripted, switched off above a batch."""
     drafts, kind = rng.randint(1, 5), rng.choice(["ngram", "mtp", "mtp", "eagle"])
     certain, likely = rng.choice([0.0, 1.0]), [0.0, 0.3, 0.7, 0.9, 1.0]
     rates = rng.choice([[certain] * drafts, [rng.choice(likely) for _ in range(drafts)]])
-    scripts = [tuple(rng.randint(0, drafts) for _ in range(rng.randint(1, 3))) for _ in range(len(made.load))]
-    speculation = Speculation(
+    scripts = [tuple(rng.randint(0, drafts) for _ in range(rng.randint(1, 3))) for _ in range(requests)]
+    return Speculation(
         kind,
         drafts,
         tuple(rates),
@@ -260,14 +273,6 @@ def _drafting(rng: random.Random, made: World) -> World:
         max_batch=rng.choice([None, None, None, 0, 1, 2, 4]),
         scripted=tuple(scripts) if rng.random() < 0.15 else None,
     )
-    spec = replace(made.spec, speculation=speculation, decode_speedup_ratio=1.0)
-    if kind == "ngram":
-        spec = replace(spec, async_scheduling=False)
-    if rng.random() < 0.2:
-        spec = replace(spec, max_model_len=int(made.load.prompt_tokens.max()) + rng.randint(2, 9))
-    if rng.random() < 0.4:
-        spec = replace(spec, blocks=spec.blocks + rng.randint(0, 8))
-    return World(spec, made.load)
 
 
 def _plays(rng: random.Random, n: int) -> dict[str, Any]:
