@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from assets.accuracy.report import OURS
+from assets.accuracy.report import OURS, pass_tokens
 from assets.accuracy.truth import UNITS
 from assets.plots import AMBER, BLUE, GRID, INK
 
@@ -55,7 +55,7 @@ def charts(
     for row in accuracy:
         measured = about.get((row["row_id"], row["statistic"]))
         if row["metric"] == metric and measured is not None and row["prediction"] is not None:
-            load = measured["concurrency"] or measured["prompt_tokens"] or 1
+            load = measured["concurrency"] or measured["prompt_tokens"] or pass_tokens(measured) or 1
             point = (measured["value"], row["prediction"], float(load))
             by_predictor.setdefault(row["predictor"], []).append(point)
     order = sorted(by_predictor, key=lambda name: (name == OURS, name))
@@ -70,7 +70,7 @@ def charts(
     )
     residual = Chart(
         f"{TITLES.get(metric, metric)}: predicted / measured",
-        "clients" if by_load else "prompt tokens",
+        "clients" if by_load else "tokens of the pass" if metric == "pass" else "prompt tokens",
         "ratio",
         [Series(name, p[:, 2], p[:, 1] / p[:, 0]) for name, p in points.items()],
         ((1.0, 0), (1.5, 0), (1 / 1.5, 0)),

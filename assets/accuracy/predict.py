@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from assets.calibration.host_model import LoopRows
     from assets.calibration.request_log import Prefixes
     from sim.spec import EngineSpec
+    from sim.timing.plain import PlainPricer, Work
 
 HELD_OUT, IN_SAMPLE, UNCALIBRATED = "held_out", "in_sample", "uncalibrated"
 # Families whose measured runs mix settings that the source does not record.
@@ -309,12 +310,45 @@ def predict_passes(truth: TruthSet, spec: EngineSpec, *, snapshot: str | None = 
         if row["grain"] != PASS:
             continue
         names = ("n_prefill", "prefill_tokens", "prefill_kv_tokens", "n_decode", "decode_kv_tokens")
+        work = Work(*(int(row[name] or 0) for name in names))
         try:
-            price = pricer.price(Work(*(int(row[name] or 0) for name in names)))
-            value: float | None = (price.prefill_ns + price.decode_ns) / 1e6
+            price = pricer.price(work)
         except TimingError:
-            value = None
-        rows.append(accuracy_row(row, value, standing=UNCALIBRATED, reason=None if value else "refused_by_timing"))
-        if not value:
-            rows[-1] |= {"prediction": None, "signed_error": None}
+            rows.append(accuracy_row(row, None, standing=UNCALIBRATED, reason="refused_by_timing", snapshot=snapshot))
+            continue
+        value = (price.prefill_ns + price.decode_ns) / 1e6
+        share, evidence = _looked_up(pricer, work)
+        rows.append(
+            accuracy_row(
+                row,
+                value or None,
+                standing=UNCALIBRATED,
+                reason=None if value else "refused_by_timing",
+                extrapolated_share=share,
+                evidence=evidence,
+                snapshot=snapshot,
+            )
+        )
     return Prediction(rows, {})
+
+
+def _looked_up(pricer: PlainPricer, work: Work) -> tuple[float | None, dict[str, Any] | None]:
+    """(share of the price that is extrapolated, the lookups) of a pass; None, None without performance data."""
+    from sim.result import SOURCE_NAMES
+    from sim.timing.tables import EXTRAPOLATED
+
+    if pricer.tables is None:
+        return None, None
+    got = pricer.tables.answer(*work)
+    parts = {
+        "prefill": (got.prefill_ms, got.prefill_cell, got.prefill_source, got.prefill_octaves),
+        "decode": (got.decode_ms, got.decode_cell, got.decode_source, got.decode_octaves),
+    }
+    asked = {phase: part for phase, part in parts.items() if part[2]}
+    beyond = sum(ms for ms, _, source, _ in asked.values() if source == EXTRAPOLATED)
+    whole = got.prefill_ms + got.decode_ms
+    lookups = {
+        phase: {"cell": cell, "source": SOURCE_NAMES[source], "octaves": octaves}
+        for phase, (_, cell, source, octaves) in asked.items()
+    }
+    return (beyond / whole if whole else 0.0), {"lookups": lookups}

@@ -236,7 +236,10 @@ def _figures(
 def _worst(about: Mapping[Any, Row], answers: Mapping[str, Mapping[Any, Row]]) -> list[dict[str, Any]]:
     ours = [(key, row) for key, row in answers.get(OURS, {}).items() if row["signed_error"] is not None]
     ranked = sorted(ours, key=lambda item: (-abs(item[1]["signed_error"]), item[0]))[:WORST]
-    shown = ("backend", "backend_version", "model", "system", "tp", "prompt_tokens", "output_tokens", "concurrency")
+    shown = (
+        *("backend", "backend_version", "model", "system", "tp", "prompt_tokens", "output_tokens", "concurrency"),
+        *("n_prefill", "prefill_tokens", "prefill_kv_tokens", "n_decode", "decode_kv_tokens"),
+    )
     found = []
     for key, row in ranked:
         others = {name: rows[key]["prediction"] for name, rows in answers.items() if name != OURS and key in rows}
@@ -300,6 +303,11 @@ def _halves(about: Mapping[Any, Row]) -> dict[str, str]:
     return {name: "loaded" if is_loaded else "unloaded" for (name, _), is_loaded in zip(lasting, loaded)}
 
 
+def pass_tokens(row: Row) -> int:
+    """Tokens that a pass computes."""
+    return (row["prefill_tokens"] or 0) + (row["n_decode"] or 0)
+
+
 def pass_kind(row: Row) -> str:
     if row["n_prefill"] and row["n_decode"]:
         return "mixed"
@@ -314,10 +322,11 @@ def _passes(about: Mapping[Any, Row], answers: Mapping[str, Mapping[Any, Row]]) 
             told = rows.get(key)
             if told is None or told["signed_error"] is None:
                 continue
-            size = bucket((row["prefill_tokens"] or 0) + (row["n_decode"] or 0), PASS_SIZES)
+            size = bucket(pass_tokens(row), PASS_SIZES)
             for cell in ((pass_kind(row), "all"), (pass_kind(row), size)):
                 gathered.setdefault(cell, []).append(told["signed_error"])
-        for (kind, size), errors in sorted(gathered.items()):
+        sizes = ["all", *(bucket(low, PASS_SIZES) for low, _ in PASS_SIZES)]
+        for (kind, size), errors in sorted(gathered.items(), key=lambda item: (item[0][0], sizes.index(item[0][1]))):
             spread = {"p10": float(np.quantile(errors, 0.1)), "p90": float(np.quantile(errors, 0.9))}
             head = {"predictor": predictor, "kind": kind, "tokens": size, "n_rows": len(errors)}
             found.append({**head, "median_signed_error": float(np.median(errors)), **spread})

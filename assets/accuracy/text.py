@@ -8,6 +8,7 @@ from typing import Any
 
 from assets.accuracy.report import OURS, STANDING, Cell, Report
 from assets.accuracy.statistics import Figure
+from assets.accuracy.truth import PASS
 
 SHORT = {"output_throughput": "tok/s"}  # metrics in tables
 _SLICES = ("all", STANDING, "backend", "rows both answer", "model", "system", "load", "version")
@@ -45,7 +46,9 @@ def report_text(report: Report, *, slices: Iterable[str] = _SLICES) -> str:
 
 def _counts(report: Report) -> str:
     """How many figures of what."""
-    parts = [f"{n:,} measured figures of {grain}s" for grain, n in report.grains.items()]
+    parts = [
+        f"{n:,} measured figures of {'passes' if grain == PASS else grain + 's'}" for grain, n in report.grains.items()
+    ]
     return ", ".join([*parts[:1], *(part.replace(" measured figures", "") for part in parts[1:])])
 
 
@@ -143,6 +146,8 @@ def _worst(report: Report) -> list[str]:
             " (provisional)" if row["provisional"] else ""
         )
         lengths = f"{row['prompt_tokens']}/{row['output_tokens']} tokens" if row["prompt_tokens"] else ""
+        if row["n_prefill"] or row["n_decode"]:
+            lengths = ", ".join(_held(row))
         shape = [f"{text} {row[name]}" for name, text in (("tp", "TP"), ("concurrency", "C")) if row[name]]
         load = ", ".join(filter(None, [lengths, *shape]))
         others = "".join(f", {name} {value:,.4g}" for name, value in row["others"].items() if value is not None)
@@ -154,11 +159,22 @@ def _worst(report: Report) -> list[str]:
     return lines
 
 
+def _held(row: Mapping[str, Any]) -> Iterator[str]:
+    """What a pass held."""
+    if row["n_prefill"]:
+        after = f" after {row['prefill_kv_tokens']:,}" if row["prefill_kv_tokens"] else ""
+        yield f"{row['prefill_tokens']:,} prompt tokens{after} of {row['n_prefill']}"
+    if row["n_decode"]:
+        yield f"{row['n_decode']} decodes over {row['decode_kv_tokens']:,}"
+
+
 def _evidence(row: Mapping[str, Any]) -> Iterator[str]:
     """What the prediction rests on."""
     found = json.loads(row["evidence"]) if row["evidence"] else {}
     if row["extrapolated_share"] is not None:
         yield f"{100 * row['extrapolated_share']:.0f} % of pass time outside the data"
+    for phase, looked in found.get("lookups", {}).items():
+        yield f"{phase} {looked['source']}" + (f", {looked['octaves']:.1f} octaves away" if looked["octaves"] else "")
     if "deployment" in found:
         d = found["deployment"]
         yield f"tables {d['backend']} {d['version']}" + "".join(
