@@ -84,6 +84,7 @@ def predict_deployments(
     clean: bool = True,
     constants: Mapping[str, Mapping[str, float]] | None = None,
     snapshot: str | None = None,
+    standing_of_snapshot: str = HELD_OUT,
     terms: Sequence[str] | None = None,
     keep: Callable[[Mapping[str, Any]], bool] | None = None,
     progress: Progress | None = None,
@@ -95,6 +96,7 @@ def predict_deployments(
         constants: backend -> host constants, of a snapshot; None: fitted by cross-validation over deployment groups,
             their terms chosen without the scored groups as well.
         snapshot: digest of the snapshot that `constants` came from.
+        standing_of_snapshot: of predictions with its constants: `in_sample` if they were fitted to these rows.
         terms: host constants to fit; None: chosen.
         keep: which rows to predict; None: all.
 
@@ -128,6 +130,7 @@ def predict_deployments(
         if not len(loops):
             continue
         tell, how, notes[backend] = _constants(loops, backend, constants, terms, say)
+        how = standing_of_snapshot if constants is not None and how == HELD_OUT else how
         latencies = _latencies(loops, [p for p in members if p.amounts is not None], tell)
         for i, row_id in enumerate(loops.row_id.tolist()):
             told[row_id] = {metric: float(values[i]) for metric, values in latencies.items()}

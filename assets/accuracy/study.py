@@ -80,6 +80,7 @@ def evaluate(
             clean=clean,
             constants=None if snapshot is None else snapshot.of_backend(),
             snapshot=digest,
+            standing_of_snapshot=predict.IN_SAMPLE if _is_of(snapshot, truth) else predict.HELD_OUT,
             terms=terms,
             progress=progress,
         )
@@ -100,7 +101,7 @@ def evaluate(
 
         engine, earlier, standing = _tuned(on_clock_of(spec, kept), snapshot)
         if REQUEST in grains:
-            own = snapshot is not None and snapshot.provenance.get("truth_set") == truth.name
+            own = _is_of(snapshot, truth)
             found += predict.predict_requests(
                 kept,
                 engine,
@@ -117,6 +118,11 @@ def evaluate(
     store.note(GROUND_TRUTH, truth.name, rows)
     store.note(ACCURACY, truth.name, accuracy)
     return Study(rows, accuracy, build(rows, accuracy), notes)
+
+
+def _is_of(snapshot: Snapshot | None, truth: TruthSet) -> bool:
+    """Whether a snapshot was fitted to this set, as far as its name says."""
+    return snapshot is not None and snapshot.provenance.get("truth_set") == truth.name
 
 
 def _tuned(spec: EngineSpec, snapshot: Snapshot | None) -> tuple[EngineSpec, float, str]:

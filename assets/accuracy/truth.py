@@ -91,6 +91,28 @@ def request_rows(
     ]
 
 
+def recorded_row(
+    row: Mapping[str, Any], predictor: str, value: float | None, *, reason: str | None = None
+) -> dict[str, Any]:
+    """A row of `accuracy` with what another estimator answered; `reason` where it answered nothing."""
+    return {
+        "truth_set": row["truth_set"],
+        "predictor": predictor,
+        "row_id": row["row_id"],
+        "metric": row["metric"],
+        "statistic": row["statistic"],
+        "truth": row["value"],
+        "prediction": value,
+        "signed_error": None if value is None else value / row["value"] - 1,
+        "standing": "recorded",
+        "reason": reason if value is None else None,
+        "provisional": False,
+        "extrapolated_share": None,
+        "evidence_json": None,
+        "snapshot": None,
+    }
+
+
 def throughput_row(truth_set: str, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Output tokens per second of a whole log, from the first arrival to the last token; None where it cannot be told.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from assets.accuracy.importers.about import About
-from assets.accuracy.truth import DEPLOYMENT, TruthError, TruthSet, truth_row
+from assets.accuracy.truth import DEPLOYMENT, TruthError, TruthSet, recorded_row, truth_row
 
 FIGURES = {"ttft": "silicon_ttft_ms", "tpot": "silicon_tpot_ms"}
 # Read where a table has them.
@@ -175,22 +175,5 @@ def _recorded(path: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if predictor == "reference_hybrid" and value is None:  # written only where the other mode refuses
                 value = answer.get(RECORDED["reference_silicon"][row["metric"]])
             told = float(value) if _is_measured(value) else None
-            found.append(
-                {
-                    "truth_set": row["truth_set"],
-                    "predictor": predictor,
-                    "row_id": row["row_id"],
-                    "metric": row["metric"],
-                    "statistic": row["statistic"],
-                    "truth": row["value"],
-                    "prediction": told,
-                    "signed_error": None if told is None else told / row["value"] - 1,
-                    "standing": "recorded",
-                    "reason": "refused_by_estimator" if told is None else None,
-                    "provisional": False,
-                    "extrapolated_share": None,
-                    "evidence_json": None,
-                    "snapshot": None,
-                }
-            )
+            found.append(recorded_row(row, predictor, told, reason="refused_by_estimator"))
     return found

@@ -1,17 +1,23 @@
 """Per-request logs of a vLLM engine, JSON lines: lengths, and when things happened on the engine's clock.
 
 TTFT counts from `queued_ts`, the moment the engine emptied its input queue. `arrival_time` is on another clock that
-drifts against it, so the two are never mixed.
+drifts against it, so the two are never mixed. What a simulator answered about the same requests comes along
+(`peer_sim*.csv` beside the log).
 """
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
+from typing import Any
 
 from assets.accuracy.importers.about import About
 from assets.accuracy.importers.jsonish import count, first_object, number, objects
-from assets.accuracy.truth import TruthError, TruthSet, request_rows
+from assets.accuracy.truth import TruthError, TruthSet, recorded_row, request_rows
 
+# A simulator's answers beside the log: one line per request, nanoseconds.
+PEER, PREDICTOR = "peer_sim*.csv", "peer_simulator"
+ANSWERS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "latency"}
 FIELDS = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
 
 
@@ -51,4 +57,41 @@ def read(path: Path, about: About) -> TruthSet:
             arrival_ns=round((queued - start) * 1e9),
             **{"backend": "vllm", **{k: v for k, v in about.columns().items() if v is not None}},
         )
-    return TruthSet(about.truth_set, rows, "vllm_log")
+    recorded, strangers = _recorded(path, rows)
+    aside = {"answers_about_other_requests": strangers} if strangers else {}
+    return TruthSet(about.truth_set, rows, "vllm_log", recorded=recorded, set_aside=aside)
+
+
+def _recorded(path: Path, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    """What a simulator answered, as rows of `accuracy`, and how many of its lines are about no request of the log.
+
+    A line names its request by the place in the log, from 0, and has to know its lengths.
+    """
+    files = sorted(path.parent.glob(PEER))
+    if not files:
+        return [], 0
+    known: dict[int, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        known.setdefault(row["source_line"], {})[row["metric"]] = row
+    in_order = [known[line] for line in sorted(known)]
+    found, strangers = [], 0
+    with open(files[0], newline="", encoding="utf-8") as file:
+        for number, answer in enumerate(csv.DictReader(file), 2):
+            try:
+                place, lengths = int(answer["request id"]), (int(answer["input"]), int(answer["output"]))
+                told = {metric: float(answer[field]) / 1e6 for metric, field in ANSWERS.items()}
+            except (KeyError, TypeError, ValueError) as error:
+                raise TruthError(
+                    f"{files[0]}:{number}: no answer of a simulator ({error!r}); move the file away"
+                ) from error
+            mine = in_order[place] if 0 <= place < len(in_order) else {}
+            one = next(iter(mine.values()), None)
+            if one is None or (one["prompt_tokens"], one["output_tokens"]) != lengths:
+                strangers += 1
+                continue
+            found += [
+                recorded_row(row, PREDICTOR, told[metric])
+                for metric, row in mine.items()
+                if metric in told and told[metric] > 0
+            ]
+    return found, strangers

@@ -57,6 +57,25 @@ def test_vllm_log_counts_from_the_queue_on_the_engines_clock(tmp_path: Path) -> 
     assert told["r1"] == pytest.approx({"ttft": 500, "e2e": 500})  # one token has no time per later token
 
 
+def test_a_simulators_answers_beside_a_vllm_log_come_along(tmp_path: Path) -> None:
+    log = {**VLLM, "queued_ts": 10.0, "first_token_ts": 10.25, "last_token_ts": 10.65}
+    path = lines(tmp_path / "log.jsonl", [log, {**log, "request_id": "r1", "input_toks": 9}])
+    peer = tmp_path / "peer_sim_requests.csv"
+    peer.write_text(
+        "instance id,request id,input,output,latency,TTFT,TPOT\n"
+        "0,1,9,5,700000000,300000000,100000000\n0,0,77,5,1,1,1\n0,9,8,5,1,1,1\n"
+    )
+    found = read_truth(path, about=About("t"))
+    told = {(r["predictor"], r["row_id"], r["metric"]): r["prediction"] for r in found.recorded}
+    name = "peer_simulator"
+    assert told == pytest.approx({(name, "r1", "ttft"): 300, (name, "r1", "tpot"): 100, (name, "r1", "e2e"): 700})
+    assert found.set_aside == {"answers_about_other_requests": 2}  # another length, no such place
+    ACCURACY.validate(typed(found.recorded, ACCURACY), source="recorded")
+    peer.write_text("request id,input\nx,1\n")
+    with pytest.raises(TruthError, match=r"peer_sim_requests.csv:2: no answer of a simulator"):
+        read_truth(path, about=About("t"))
+
+
 def test_vllm_bench_gives_the_summary_and_the_requests(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     path.write_text(
