@@ -136,7 +136,7 @@ def _chart(chart: Chart, x0: float, y0: float) -> list[str]:
     for series in reversed(chart.series):  # ours first
         parts.append(f'<text x="{x:.0f}" y="{y0 - 8}" fill="{colours[series.name]}">● {escape(series.name)}</text>')
         x += WIDE * (len(series.name) + 4)
-    dashed = "; ".join(f"{factor:g} times" for factor, _ in chart.lines[1:] if factor > 1)
+    dashed = ", ".join(f"×{factor:g}" for factor, _ in chart.lines[1:] if factor > 1)
     if dashed:
         parts.append(f'<text x="{x0 + SIDE}" y="{y0 - 26}" text-anchor="end">dashed: {dashed}</text>')
     return parts

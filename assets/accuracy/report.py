@@ -177,18 +177,19 @@ def _cells(about: Mapping[Any, Row], answers: Mapping[str, Mapping[Any, Row]], s
                 figures = _figures(keys, about, found, seed, n)
                 provisional = bool(told) and all(row["provisional"] for row in told)
                 cells.append(Cell(predictor, metric, statistic, name, dict(zip(columns, label)), figures, provisional))
-        cells += _by_standing(predictor, about, answers[predictor], seed, n)
-    return cells
+    return [*cells, *_by_standing(about, answers, seed, n)]
 
 
-def _by_standing(predictor: str, about: Mapping[Any, Row], found: Mapping[Any, Row], seed: int, n: int) -> list[Cell]:
+def _by_standing(about: Mapping[Any, Row], answers: Mapping[str, Mapping[Any, Row]], seed: int, n: int) -> list[Cell]:
+    """Rows by the standing that our predictions have on them, every predictor on the same rows."""
     gathered: dict[tuple[Any, ...], list[Any]] = {}
-    for key, row in found.items():
+    for key, row in answers.get(OURS, {}).items():
         gathered.setdefault((key[1], key[2], row["standing"]), []).append(key)
     if len({standing for _, _, standing in gathered}) < 2:
         return []
     return [
         Cell(predictor, metric, statistic, STANDING, {STANDING: standing}, _figures(keys, about, found, seed, n))
+        for predictor, found in sorted(answers.items())
         for (metric, statistic, standing), keys in sorted(gathered.items())
     ]
 

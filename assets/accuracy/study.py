@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.accuracy.plots import charts, svg
-from assets.accuracy.report import Report, build
+from assets.accuracy.report import OURS, Report, build
 from assets.accuracy.text import report_text
 from assets.accuracy.truth import COLUMNS, DEPLOYMENT, PASS, REQUEST, TruthError, TruthSet
 from perf_db.layout import write_whole
@@ -173,8 +174,12 @@ def _rows(con: Any, table: str, truth_set: str) -> list[dict[str, Any]]:
 
 def pictures(study: Study) -> str:
     """Scatter and residuals of every metric with predictions, as one SVG."""
-    predicted = {row["metric"] for row in study.accuracy if row["prediction"] is not None}
-    return svg([charts(study.truth, study.accuracy, metric) for metric in sorted(predicted)])
+    found = Counter(
+        row["metric"] for row in study.accuracy if row["prediction"] is not None and row["predictor"] == OURS
+    )
+    # One point is no picture, unless there is no other.
+    shown = [metric for metric in sorted(found) if found[metric] > 1] or sorted(found)
+    return svg([charts(study.truth, study.accuracy, metric) for metric in shown])
 
 
 def write_files(study: Study, folder: Path) -> list[Path]:
@@ -185,7 +190,7 @@ def write_files(study: Study, folder: Path) -> list[Path]:
         "report.txt": report_text(study.report) + "\n",
         "report.json": json.dumps(whole, indent=1, allow_nan=False) + "\n",
     }
-    if any(row["prediction"] is not None for row in study.accuracy):
+    if any(row["prediction"] is not None and row["predictor"] == OURS for row in study.accuracy):
         texts["errors.svg"] = pictures(study)
     for name, text in texts.items():
         write_whole(folder / name, text)
