@@ -21,7 +21,7 @@ MAX_EVENTS = 500_000
 # Events that one pass and one request become, at most: what the cap reckons with.
 PER_PASS, PER_REQUEST = 3, 8
 # What a handover adds: life in the prefill pool, four phases, the transfer and both ends of an arrow.
-PER_HANDOFF = 14
+PER_HANDOFF = 16
 # Tracks of transfers stand below the workers'.
 LINKS = 1_000_000
 _FETCH = 10_000
@@ -170,7 +170,7 @@ _REQUESTS = """
     SELECT r.request_id, r.external_id, r.worker, r.dp_rank, r.status, r.arrival_ns, r.admitted_ns, r.first_token_ns,
            r.last_token_ns, r.end_ns, r.prompt_tokens, r.output_tokens, r.cached_tokens_first, away.times,
            h.source_worker, h.source_rank, h.worker AS target_worker, h.held_ns, h.reserved_ns, h.transferred_ns,
-           h.decode_admitted_ns, h.released_ns, h.sent_tokens
+           h.decode_admitted_ns, h.released_ns, h.sent_tokens, h.sent_bytes, h.began_ns, h.attempts, h.outcome
     FROM requests r LEFT JOIN away USING (request_id) LEFT JOIN handoffs h USING (request_id)
     WHERE r.arrival_ns <= $high AND coalesce(r.end_ns, $high) >= $low AND r.worker IS NOT NULL
     ORDER BY r.arrival_ns, r.request_id
@@ -263,20 +263,24 @@ def _request(
         until = row["held_ns"] if (worker, rank) != home and row["held_ns"] is not None else end
         yield from _bar("phases", row, (worker, rank), "preempted", start, _or(stop, until), low, high, None)
     if row["reserved_ns"] is not None:
-        yield from _transfer(row, tracks[row["source_worker"], row["target_worker"]], _or(row["transferred_ns"], high),
-                             low, high)  # fmt: skip
+        yield from _transfer(row, tracks[row["source_worker"], row["target_worker"]], low, high)
 
 
-def _transfer(row: dict[str, Any], track: int, stop: int, low: int, high: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A bar on the track of its two workers, and an arrow from the end of the prefill to the first decode pass."""
-    begun = max(row["reserved_ns"], low)
-    if begun > min(stop, high):
-        return
-    event = {"cat": "transfer", "id": row["request_id"], "name": f"KV of request {row['request_id']}", "pid": LINKS,
-             "tid": track}  # fmt: skip
-    about = {"sent_tokens": row["sent_tokens"], "held_ns": row["held_ns"], "reserved_ns": row["reserved_ns"]}
-    yield "phases", event | {"ph": "b", "ts": _us(begun), "args": about}
-    yield "ends", event | {"ph": "e", "ts": _us(min(stop, high))}
+def _transfer(row: dict[str, Any], track: int, low: int, high: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A bar on the track of its two workers, from the reservation until the KV has arrived or is given up, in it the
+    part that has the link; and an arrow from the end of the prefill to the first decode pass."""
+    end = _or(row["transferred_ns"], _or(row["end_ns"], high))
+    bars = [(f"KV of request {row['request_id']}", row["reserved_ns"])]
+    if row["began_ns"] is not None and row["began_ns"] > row["reserved_ns"]:
+        bars.append(("has the link", row["began_ns"]))
+    told = ("sent_tokens", "sent_bytes", "attempts", "outcome", "held_ns")
+    about = {name: row[name] for name in told if row[name] is not None}
+    for name, start in bars:
+        start, stop = max(start, low), min(end, high)
+        if start <= stop:
+            event = {"cat": "transfer", "id": row["request_id"], "name": name, "pid": LINKS, "tid": track}
+            yield "phases", event | {"ph": "b", "ts": _us(start), "args": about}
+            yield "ends", event | {"ph": "e", "ts": _us(stop)}
     decoding = row["decode_admitted_ns"]
     if row["held_ns"] - 1 < low or decoding is None or decoding > high:
         return  # an arrow with one end outside would point at nothing

@@ -6,7 +6,7 @@
 -- queue_ns [ns] arrival to the start of the pass that first admitted it
 -- prefill_ns [ns] from there until its prompt was computed (its first token, where it decodes), without preemptions
 -- destination_ns [ns] until a decode worker had reserved room; its blocks stay in the prefill pool meanwhile
--- transfer_ns [ns] until its KV had arrived there
+-- transfer_ns [ns] until its KV had arrived there: waiting for the link and failed attempts are in it
 -- ready_ns [ns] until the start of its first decode pass
 -- first_decode_ns [ns] until its first token, without preemptions
 -- decode_ns [ns] first to last token, without preemptions

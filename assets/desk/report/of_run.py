@@ -143,6 +143,8 @@ def _cards(run: dict[str, Any], figures: dict[tuple[str, str], float | None]) ->
         cards.append(("goodput", _share(figures["goodput", "share"])))
     if run["n_rejected"] or run["n_unfinished"]:
         cards.append(("rejected, unfinished", f"{run['n_rejected']:,}, {run['n_unfinished']:,}"))
+    if run.get("n_failed") or run.get("n_canceled"):
+        cards.append(("failed, canceled", f"{run.get('n_failed') or 0:,}, {run.get('n_canceled') or 0:,}"))
     return cards
 
 

@@ -109,6 +109,25 @@ PLANTS = {
         ("configuration: engine.kv_transfer.missing_only",),
         frozenset({"transfer"}),
     ),
+    "a shared link": Plant(
+        _transfer(links="shared"), ("configuration: engine.kv_transfer.links",), frozenset({"transfer"})
+    ),
+    "a late first byte": Plant(
+        _transfer(first_byte_ns=300_000),
+        ("configuration: engine.kv_transfer.first_byte_ns",),
+        frozenset({"transfer"}),
+    ),
+    "failures": Plant(
+        _transfer(failure_rate=0.3, retries=1),
+        ("configuration: engine.kv_transfer.failure_rate", "configuration: engine.kv_transfer.retries"),
+        frozenset({"transfer"}),
+    ),
+    # Whoever is given up while it waits for room waited for the destination.
+    "patience": Plant(
+        _transfer(timeout_ns=12_000_000),
+        ("configuration: engine.kv_transfer.timeout_ns",),
+        frozenset({"transfer", "destination"}),
+    ),
     "fewer decode blocks": Plant(
         _side("decode", blocks=lambda n: n - 2),
         ("configuration: engine.workers.decode.kv_cache.capacity.blocks",),

@@ -24,7 +24,7 @@ from tests.assets.desk.test_plants import check_sums, head_ids
 from tests.assets.desk.worlds import Run, pools, record, traffic
 
 SEEDS = 12
-QUICK = ("bandwidth", "fewer decode places")
+QUICK = ("bandwidth", "fewer decode places", "failures")
 
 
 @pytest.fixture(scope="module")
