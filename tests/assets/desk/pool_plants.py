@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sim import reference_pools
+from sim import reference_pools, reference_transfers
 from sim.inputs import Workload
 from sim.spec import PoolsSpec, TableTiming
 from tests.assets.desk import plants
@@ -82,7 +82,7 @@ def _last_wanted_first(patch: Patch) -> None:
 
 
 def _a_nanosecond_longer(patch: Patch) -> None:
-    patch.setattr(reference_pools, "nearest_ns", lambda seconds: round(seconds * 1e9) + 1)
+    patch.setattr(reference_transfers, "nearest_ns", lambda seconds: round(seconds * 1e9) + 1)
 
 
 def _same_target(patch: Patch) -> None:

@@ -14,7 +14,7 @@ import pytest
 from assets.desk.diff import Diff, diff_runs
 from assets.desk.session import open_run
 from assets.desk.text import diff_text
-from sim import reference_pools
+from sim import reference_transfers
 from sim.errors import ReplayError
 from sim.inputs import Workload
 from sim.spec import FixedTiming, Transfer
@@ -137,7 +137,7 @@ def test_a_transfer_that_changes_no_pass_is_still_named(tmp_path: Path) -> None:
     base = record(tmp_path, "base", spec, load)
     assert diff_runs(base.recorded, record(tmp_path, "again", spec, load).recorded).same
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reference_pools, "nearest_ns", lambda s: round(s * 1e9) + (s > 0.0025))
+        patch.setattr(reference_transfers, "nearest_ns", lambda s: round(s * 1e9) + (s > 0.0025))
         diff = diff_runs(base.recorded, record(tmp_path, "head", spec, load).recorded)
     assert diff.first_pass is None and [name for name, *_ in diff.tables] == ["handoffs"]
     assert diff.mechanism is not None and diff.mechanism.name == "transfer"
