@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -196,20 +197,24 @@ class Pricers:
         # Another backend's kernel of the right precision is nearer than the own one of another.
         for moe in (labels.moe, *labels.moe_fallbacks):
             for backend in (labels.backend, *labels.borrow):
-                try:
-                    found = OpLevel(self._resolved(labels, backend, moe), self.root, clean=self.clean)
-                    for phase in ("context", "generation"):
-                        found.operators(phase)  # type: ignore[arg-type]
-                except PerfDataError as error:
-                    first = first or error
-                    continue
-                if backend != labels.backend or moe != labels.moe:
-                    labels.notes.append(f"priced from {backend} tables, experts in {moe}")
-                return found
+                # Attention reads the cache in the precision that its capacity is reckoned with, where there are data.
+                for kv_cache in dict.fromkeys((labels.kv_cache, None)):
+                    try:
+                        found = OpLevel(self._resolved(labels, backend, moe, kv_cache), self.root, clean=self.clean)
+                        for phase in ("context", "generation"):
+                            found.operators(phase)  # type: ignore[arg-type]
+                    except PerfDataError as error:
+                        first = first or error
+                        continue
+                    if backend != labels.backend or moe != labels.moe:
+                        labels.notes.append(f"priced from {backend} tables, experts in {moe}")
+                    if kv_cache != labels.kv_cache:
+                        labels.notes.append(f"attention over a cache in {labels.kv_cache} is not in the data")
+                    return found
         assert first is not None
         raise first
 
-    def _resolved(self, labels: Labels, backend: str, moe: str | None) -> Deployment:
+    def _resolved(self, labels: Labels, backend: str, moe: str | None, kv_cache: str | None) -> Deployment:
         from perf_db.gpu.models import load_model
 
         experts = bool(load_model(self.root, labels.model).symbols["E"])
@@ -227,6 +232,7 @@ class Pricers:
             moe_ep=split[1] if experts else None,
             gemm=labels.gemm,
             moe=moe if experts else None,
+            kv_cache=kv_cache,
         )
 
     def _blocks(self, deployment: Deployment, loop: Loop) -> tuple[int | None, dict[str, Any]]:
@@ -289,6 +295,10 @@ def loop_rows(priced: Sequence[Priced], truth: Mapping[str, Mapping[str, Mapping
         return np.array([str(next(iter(truth[p.case.row_id].values()))[name]) for p in answered], dtype=object)
 
     labels = [p.case.labels for p in answered]
+    priced_as = [p.evidence["deployment"] for p in answered]
+    release = about("backend_version")
+    moe = [COMPONENTS.index("moe_prefill"), COMPONENTS.index("moe_decode")]
+    experts = [bool(p.amounts.ttft[moe].any()) for p in answered]  # type: ignore[union-attr]
     empty = np.zeros((0, len(COMPONENTS)))
     return LoopRows(
         row_id=np.array([p.case.row_id for p in answered], dtype=object),
@@ -300,11 +310,25 @@ def loop_rows(priced: Sequence[Priced], truth: Mapping[str, Mapping[str, Mapping
         clients=np.array([p.case.clients for p in answered], float),
         prompt_tokens=np.array([p.prompt_mean for p in answered], float),
         mla=np.array(["Kimi" in each.model or "DeepSeek" in each.model for each in labels if each], bool),
+        experts=np.array(experts, bool),
         blackwell=np.array([each.system in BLACKWELL for each in labels if each], bool),
         laboratory=np.array([each.exact_lengths for each in labels if each], bool),
+        ranks=np.array([each.dp > 1 for each in labels if each], bool),
+        releases=np.array([releases_behind(own, told["version"]) for own, told in zip(release, priced_as)], float),
         group=about("deployment_group"),
         model=about("model_family"),
+        system=np.array([told["system"] for told in priced_as], dtype=object),
+        precision=np.array([told["moe"] if split else told["gemm"] for told, split in zip(priced_as, experts)], object),
+        dense_precision=np.array([told["gemm"] for told in priced_as], dtype=object),
     )
+
+
+def releases_behind(measured: str, tables: str) -> int:
+    """How many minor releases older the measured engine is than the tables' one; 0 where either cannot be told."""
+    found = [re.match(r"v?(\d+)\.(\d+)", version) for version in (measured, tables)]
+    if not all(found) or found[0][1] != found[1][1]:  # type: ignore[index]
+        return 0
+    return max(int(found[1][2]) - int(found[0][2]), 0)  # type: ignore[index]
 
 
 def _own_sources() -> str:

@@ -1,19 +1,22 @@
 """Does a calibration find constants that are known? Made-up deployments, replayed, their times blurred, and fitted.
 
 `python -m assets.calibration.recovery 50` prints, per constant, how many of 50 intervals hold the truth, how wide they
-are, and how often a constant was called identified at all.
+are, and how often a constant was called identified at all. With a file as second argument every trial is written there
+as it ends, and trials that the file holds are not made again.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
 from assets.calibration.constants import NAMES
-from assets.calibration.pass_cost import Calibration, calibrate
+from assets.calibration.pass_cost import calibrate
 from assets.calibration.replayer import Replayer
 from assets.calibration.request_log import RequestLog, workload_of
 from sim.spec import EngineSpec, PassCostTiming
@@ -26,22 +29,31 @@ LOW = np.array([1.0, 8.0, 60.0, 10.0, 20.0, 80.0, 2.0])
 HIGH = np.array([4.0, 20.0, 150.0, 40.0, 80.0, 250.0, 20.0])
 REQUESTS = 200
 BLUR_S = 0.003  # standard deviation of what is added to every recorded time
+FIRST_SEED = 1_001  # smaller ones took part in setting up how wide intervals are
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Trial:
-    """
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a calibration that did not know a constant says of it.
+
     Attributes:
-        truth: shape (constants,).
-        found: the calibration that did not know it.
+        truth, value, low, high: the constant, the fitted one, and the ends of its interval.
+        half_width: of the interval, as a share.
     """
 
-    truth: np.ndarray
-    found: Calibration
+    truth: float
+    value: float
+    low: float
+    high: float
+    half_width: float
+    identified: bool
 
-    def holds(self, name: str) -> bool:
-        interval = self.found.intervals[name]
-        return interval.low <= self.truth[NAMES.index(name)] <= interval.high
+    @property
+    def holds(self) -> bool:
+        return self.low <= self.truth <= self.high
+
+
+Trial = dict[str, Found]  # by constant
 
 
 def made_up(seed: int, n: int = REQUESTS) -> tuple[np.ndarray, RequestLog]:
@@ -62,30 +74,58 @@ def made_up(seed: int, n: int = REQUESTS) -> tuple[np.ndarray, RequestLog]:
     return truth, RequestLog(exact.row_id, arrival, first, last, prompts, outputs)
 
 
-def trials(count: int, *, first_seed: int = 1) -> Iterator[Trial]:
-    """Trials, each with constants, traffic and noise of its own."""
-    for seed in range(first_seed, first_seed + count):
-        truth, log = made_up(seed)
-        yield Trial(truth, calibrate(log, ENGINE, seed=seed, discrepancy=0.0))
+def trial(seed: int) -> Trial:
+    """One trial, with constants, traffic and noise of its own."""
+    truth, log = made_up(seed)
+    found = calibrate(log, ENGINE, seed=seed, discrepancy=0.0)
+    known = found.intervals
+    return {
+        name: Found(
+            float(truth[i]),
+            float(found.values[i]),
+            known[name].low,
+            known[name].high,
+            known[name].half_width,
+            known[name].identified,
+        )
+        for i, name in enumerate(NAMES)
+    }
+
+
+def trials(count: int, kept: Path | None = None) -> Iterator[Trial]:
+    """That many trials; those in the file are read from it, others are added to it."""
+    there = {}
+    if kept is not None and kept.exists():
+        lines = [json.loads(line) for line in kept.read_text().splitlines()]
+        there = {line["seed"]: {name: Found(**each) for name, each in line["found"].items()} for line in lines}
+    for seed in range(FIRST_SEED, FIRST_SEED + count):
+        if seed in there:
+            yield there[seed]
+            continue
+        made = trial(seed)
+        if kept is not None:
+            with kept.open("a") as file:
+                file.write(json.dumps({"seed": seed, "found": {name: asdict(each) for name, each in made.items()}}))
+                file.write("\n")
+        yield made
 
 
 def main(argv: list[str]) -> int:
-    count, first = int(argv[0]) if argv else 50, int(argv[1]) if len(argv) > 1 else 1
+    count = int(argv[0]) if argv else 50
     made = []
-    for trial in trials(count, first_seed=first):
-        made.append(trial)
-        row = []
-        for i, name in enumerate(NAMES):
-            interval = trial.found.intervals[name]
-            mark = "" if interval.identified else "?"
-            row.append(f"{trial.found.values[i] / trial.truth[i]:.3f}±{interval.half_width:.2f}{mark}")
+    for one in trials(count, Path(argv[1]) if len(argv) > 1 else None):
+        made.append(one)
+        row = [
+            f"{one[name].value / one[name].truth:.3f}±{one[name].half_width:.2f}{'' if one[name].identified else '?'}"
+            for name in NAMES
+        ]
         print(" ".join(row), flush=True)
-    print(f"{'constant':20} {'identified':>10} {'hold':>6} {'median half-width':>18}")
+    print(f"{'constant':20} {'identified':>10} {'hold':>6} {'median half-width':>18} {'of all, hold':>13}")
     for name in NAMES:
-        known = [t for t in made if t.found.intervals[name].identified]
-        hold = sum(t.holds(name) for t in known)
-        width = float(np.median([t.found.intervals[name].half_width for t in known])) if known else float("nan")
-        print(f"{name:20} {len(known):10} {hold:6} {100 * width:16.1f} %")
+        known = [each[name] for each in made if each[name].identified]
+        width = float(np.median([each.half_width for each in known])) if known else float("nan")
+        every = sum(each[name].holds for each in made)
+        print(f"{name:20} {len(known):10} {sum(e.holds for e in known):6} {100 * width:16.1f} % {every:13}")
     return 0
 
 

@@ -125,7 +125,7 @@ def calibrate_deployments(
     """
     from assets.accuracy.loops import Case, Pricers, case_of, loop_rows
     from assets.accuracy.predict import FEWEST_GROUPS, MIXED_FAMILIES
-    from assets.calibration.host_model import HOST_CONSTANTS, fit, predict, resampled
+    from assets.calibration.host_model import HOST_CONSTANTS, constant_of, fit, predict, resampled
     from assets.calibration.validation import held_out, mape, nested, select
     from perf_db.gpu.source import OPTION, open_root
 
@@ -162,8 +162,8 @@ def calibrate_deployments(
         for side, each in errors.items():
             provenance[side] |= {f"{backend}.{name}": {"mean": value, "n": len(loops)} for name, value in each.items()}
         provenance["backends"][backend] = {"terms": list(chosen), "n_loops": len(loops), "n_groups": groups}
-        for name in chosen:
-            c, (low, high) = HOST_CONSTANTS[name], spread[name]
+        for name in fitted:  # one per term, or one per class that a term tells apart
+            c, (low, high) = constant_of(name), spread[name]
             wide = high - low
             at_bound = not c.low + 1e-3 * (c.high - c.low) < fitted[name] < c.high - 1e-3 * (c.high - c.low)
             identified = not at_bound and not low <= c.default <= high and wide < 0.5 * (c.high - c.low)
