@@ -72,7 +72,7 @@ def factors(config: RunConfig, timing: DefaultTiming, deployment: Deployment, mo
         return found
     from assets.accuracy.amounts import CLASS, OTHER  # not before it is needed: amounts load the engine
 
-    weights = _weights(host.factors, deployment)
+    weights = _weights(host.factors, deployment, experts=bool(model.model.symbols["E"]))
     for phase in model.phases:
         where = "prefill" if phase == "context" else "decode"
         attention = "context_attention" if phase == "context" else "decode_attention_decode"
@@ -86,7 +86,7 @@ def factors(config: RunConfig, timing: DefaultTiming, deployment: Deployment, mo
     return found
 
 
-def _weights(factors: Mapping[str, float], deployment: Deployment) -> dict[str, float]:
+def _weights(factors: Mapping[str, float], deployment: Deployment, *, experts: bool) -> dict[str, float]:
     """What every component of a pass is multiplied by: the host model asked for one unit of each."""
     from assets.accuracy.amounts import COMPONENTS
     from assets.accuracy.labels import BLACKWELL
@@ -109,7 +109,7 @@ def _weights(factors: Mapping[str, float], deployment: Deployment) -> dict[str, 
         # Families of measured models are named after their checkpoints.
         "model": next((each for each in sorted(classes, key=len, reverse=True) if each.lower() in name), ""),
         "system": deployment.system,
-        "precision": deployment.moe or deployment.gemm,
+        "precision": deployment.moe if experts else deployment.gemm,
         "dense_precision": deployment.gemm,
     }
     columns = {

@@ -310,7 +310,6 @@ def loop_rows(priced: Sequence[Priced], truth: Mapping[str, Mapping[str, Mapping
         clients=np.array([p.case.clients for p in answered], float),
         prompt_tokens=np.array([p.prompt_mean for p in answered], float),
         mla=np.array(["Kimi" in each.model or "DeepSeek" in each.model for each in labels if each], bool),
-        experts=np.array(experts, bool),
         blackwell=np.array([each.system in BLACKWELL for each in labels if each], bool),
         laboratory=np.array([each.exact_lengths for each in labels if each], bool),
         ranks=np.array([each.dp > 1 for each in labels if each], bool),

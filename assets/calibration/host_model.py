@@ -71,23 +71,15 @@ def _factor(
     return HostConstant(name, "factor", meaning, 1.0, low, high, "factor", on=tuple(on), only=only, by=by)
 
 
-def _time(
-    name: str, unit: str, meaning: str, high: float, where: str, client_side: bool = False, *, low: float = 0.0
-) -> HostConstant:
-    return HostConstant(name, unit, meaning, 0.0, low, high, where, client_side)
+def _time(name: str, unit: str, meaning: str, high: float, where: str, client_side: bool = False) -> HostConstant:
+    return HostConstant(name, unit, meaning, 0.0, 0.0, high, where, client_side)
 
 
 HOST_CONSTANTS: dict[str, HostConstant] = {
     c.name: c
     for c in (
         _time("prefill_pass_ms_per_layer", "ms", "a pass with prompt tokens runs in pieces", 0.8, "pass"),
-        # Below 0: kernels were timed one by one, each with its launch; a captured graph runs them back to back.
-        _time("decode_pass_us_per_layer", "us", "launches and synchronisation of a decode-only pass, less what kernels "
-              "save that a captured graph runs back to back", 200.0, "pass", low=-60.0),
-        _time("expert_pass_us_per_layer", "us", "decode-only pass of a model with experts: routing, sorting and "
-              "combining around them", 200.0, "pass"),
-        _time("release_pass_us_per_layer", "us", "decode-only pass, once per release that an engine is older than the "
-              "tables", 60.0, "pass"),
+        _time("decode_pass_us_per_layer", "us", "launches and synchronisation of a decode-only pass", 200.0, "pass"),
         _time("prefill_pass_ms", "ms", "as above, whatever the number of layers", 30.0, "pass"),
         _time("decode_pass_ms", "ms", "as above, whatever the number of layers", 10.0, "pass"),
         _time("running_request_us", "us", "per running request and pass: sampling, stop checks", 300.0, "pass"),
@@ -139,8 +131,8 @@ class LoopRows:
         ttft, tpot: amounts, shape (n, components).
         truth_ttft_ms, truth_tpot_ms: measured; NaN where only the other was.
         layers, clients, prompt_tokens: of the model, of the whole engine, mean.
-        mla, experts, blackwell, laboratory, ranks: shape (n,), bool: latent attention; a mixture of experts; a GPU of
-            that kind; driven by another client than the dashboard's; several attention-data-parallel ranks.
+        mla, blackwell, laboratory, ranks: shape (n,), bool: latent attention; a GPU of that kind; driven by another
+            client than the dashboard's; several attention-data-parallel ranks.
         releases: how many releases the engine is older than the tables; 0 where that is not known.
         group, model, system: shape (n,), text.
         precision, dense_precision: of the weights that are read most (experts where there are any), of dense layers.
@@ -155,7 +147,6 @@ class LoopRows:
     clients: np.ndarray
     prompt_tokens: np.ndarray
     mla: np.ndarray
-    experts: np.ndarray
     blackwell: np.ndarray
     laboratory: np.ndarray
     ranks: np.ndarray
@@ -262,10 +253,6 @@ def _per_unit(rows: LoopRows, name: str) -> tuple[np.ndarray | float, np.ndarray
             return amount("prefill_passes")
         case "decode_pass_us_per_layer":
             return amount("decode_passes", 1e-3 * rows.layers)
-        case "expert_pass_us_per_layer":
-            return amount("decode_passes", 1e-3 * rows.layers * rows.experts)
-        case "release_pass_us_per_layer":
-            return amount("decode_passes", 1e-3 * rows.layers * rows.releases)
         case "decode_pass_ms":
             return amount("decode_passes")
         case "running_request_us":

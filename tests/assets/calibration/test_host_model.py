@@ -43,7 +43,7 @@ def rows(n: int = 120, noise: float = 0.02, seed: int = 0, groups: int = 24) -> 
         row_id=np.arange(n).astype(str), ttft=amounts(20.0), tpot=amounts(1.0), truth_ttft_ms=empty,
         truth_tpot_ms=empty, layers=rng.choice([32.0, 61.0, 80.0], n), clients=rng.choice([4.0, 16.0, 64.0, 256.0], n),
         prompt_tokens=rng.choice([900.0, 7000.0], n), mla=np.zeros(n, bool), blackwell=rng.random(n) < 0.5,
-        experts=np.ones(n, bool), laboratory=np.zeros(n, bool), ranks=np.zeros(n, bool),
+        laboratory=np.zeros(n, bool), ranks=np.zeros(n, bool),
         releases=rng.integers(0, 4, n).astype(float),
         group=np.array([f"g{i % groups}" for i in range(n)]), model=np.array([f"m{i % 5}" for i in range(n)]),
         system=np.array([f"s{i % 2}" for i in range(n)]), precision=np.full(n, "fp8"),
@@ -131,10 +131,9 @@ def test_a_class_has_a_factor_of_its_own_and_an_unknown_one_none() -> None:
 
 def test_a_release_counts_as_often_as_the_engine_is_behind() -> None:
     made = rows()
-    slow = predict(made, {"release_decode_factor": 1.1, "release_pass_us_per_layer": 10.0})[1]
+    slow = predict(made, {"release_decode_factor": 1.1})[1]
     decode = [COMPONENTS.index(name) for name in DECODE]
-    passes = made.tpot[:, COMPONENTS.index("decode_passes")]
-    gained = made.tpot[:, decode].sum(1) * (1.1**made.releases - 1) + passes * made.layers * made.releases * 0.01
+    gained = made.tpot[:, decode].sum(1) * (1.1**made.releases - 1)
     assert slow - predict(made, {})[1] == pytest.approx(gained)
     assert releases_behind("0.19.0", "0.24.0") == 5 and releases_behind("v1.2.0rc6.post1", "1.3.0rc20") == 1
     for unknown in ("None", "nightly-5b8c30", "gpt-oss-dev", "1.0.0", "0.25.1"):
