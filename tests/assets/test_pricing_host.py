@@ -38,6 +38,7 @@ def engine(host: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {
         "engine": {
             "model": ROW["model"], "hardware": ROW["system"], "estimation_mode": "op_level",
+            "precision": {"kv_cache": "fp8"},  # as measured rows of this GPU are read
             "workers": {"aggregated": worker}, "host": host, **more,
         }
     }  # fmt: skip
@@ -108,7 +109,7 @@ def test_ways_to_the_engine_stagger_the_clients_of_a_loop(tmp_path: Path) -> Non
             {},
             "engine.host.factors.colour_factor: the host model has no such factor",
         ),
-        ({"prefill_pass_ms_per_layer": 0.4}, {"estimation_mode": "auto"}, "needs prices by operator"),
+        ({"prefill_pass_ms_per_layer": 0.4}, {"estimation_mode": "auto", "precision": {}}, "needs prices by operator"),
     ],
 )
 def test_what_has_nothing_to_act_on_is_refused(
