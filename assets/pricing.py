@@ -148,9 +148,11 @@ def price_deployment(
 
 def _price_pools(config: RunConfig, base: Path, corrected: bool) -> Pricing:
     """Each pool by itself, and the transfers between them."""
+    # Where decode workers prefill what they lack little of, both phases have to have prices there.
+    phases = {**POOLS, "decode": POOLS["decode"] if config.local_prefill_tokens is None else BOTH}
     prefill, decode = (
         price_deployment(side, base=base, corrected=corrected, needs=needs)
-        for side, needs in zip(config.sides, POOLS.values(), strict=True)
+        for side, needs in zip(config.sides, phases.values(), strict=True)
     )
     assert isinstance(prefill.spec, EngineSpec) and isinstance(decode.spec, EngineSpec)
     size, warnings = _kv_bytes(config, base)
@@ -158,7 +160,13 @@ def _price_pools(config: RunConfig, base: Path, corrected: bool) -> Pricing:
     if size is not None:
         told["kv_bytes_per_token"] = {"of a replica": size}
     return Pricing(
-        spec=PoolsSpec(prefill.spec, decode.spec, config.transfer(size)),
+        spec=PoolsSpec(
+            prefill.spec,
+            decode.spec,
+            config.transfer(size),
+            routing=config.router.routing,
+            local_prefill_tokens=config.local_prefill_tokens,
+        ),
         source=decode.source,
         identity=decode.identity,
         provenance=told,

@@ -267,6 +267,9 @@ def unproven(deployment: Deployment) -> tuple[str, ...]:
         "transfer_first_byte": moved is not None and moved.first_byte_ns > 0,
         "transfer_failures": moved is not None and moved.failure_rate > 0,
         "handoff_timeout": moved is not None and moved.timeout_ns is not None,
+        # Written from the router's documentation.
+        "conditional_disaggregation": isinstance(deployment, PoolsSpec)
+        and deployment.local_prefill_tokens is not None,
         # Two batches in flight and ranks in lockstep: each is confirmed alone, the pair was never recorded.
         "async_with_attention_dp": spec.async_scheduling and spec.dp > 1,
         "max_utilization": spec.profile == "trtllm" and spec.capacity_policy == "max_utilization",

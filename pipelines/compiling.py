@@ -16,24 +16,33 @@ if TYPE_CHECKING:
 
 def compile_for(configs: Iterable[RunConfig]) -> None:
     """`compile_kernels`, of the kinds that these replays run on."""
-    kinds = {(config.speculation is not None, config.engine.mode == "disaggregated") for config in configs}
-    for drafting, pools in sorted(kinds):
-        compile_kernels(drafting=drafting, pools=pools)
+    kinds = {
+        (config.speculation is not None, config.engine.mode == "disaggregated", _looks(config)) for config in configs
+    }
+    for drafting, pools, routing in sorted(kinds):
+        compile_kernels(drafting=drafting, pools=pools, routing=routing)
 
 
-def compile_kernels(*, drafting: bool = False, pools: bool = False) -> None:
+def _looks(config: RunConfig) -> bool:
+    """Whether placement depends on what ranks hold or do."""
+    return config.router.routing is not None or config.local_prefill_tokens is not None
+
+
+def compile_kernels(*, drafting: bool = False, pools: bool = False, routing: bool = False) -> None:
     """Make sure that compiled kernels are on disk, with a progress line while they are being made.
 
     Args:
         drafting: those of replays with speculative decoding.
         pools: those of replays on separate pools.
+        routing: of any of these, those behind a KV-aware router.
     """
     from sim.jit import is_cached, prune
 
-    if is_cached(drafting=drafting, pools=pools):
+    if is_cached(drafting=drafting, pools=pools, routing=routing):
         return
     where = (" in" if drafting else " for") + " separate pools" if pools else ""
     what = (" for speculative decoding" if drafting else "") + where
+    what += " and KV-aware routing" if what and routing else " for KV-aware routing" if routing else ""
     title = f"Compiling the engine{what} (once per version, under a minute)"
     started = time.perf_counter()
     done = threading.Event()
@@ -48,7 +57,7 @@ def compile_kernels(*, drafting: bool = False, pools: bool = False) -> None:
     if terminal:
         ticker.start()
     try:
-        _load(drafting, pools)
+        _load(drafting, pools, routing)
     finally:
         done.set()
     prune()
@@ -56,12 +65,12 @@ def compile_kernels(*, drafting: bool = False, pools: bool = False) -> None:
     click.echo(f"\r{title} ... {end}" if terminal else f"Engine {end}", err=True)
 
 
-def _load(drafting: bool, pools: bool) -> None:
+def _load(drafting: bool, pools: bool, routing: bool) -> None:
     if pools:
         from sim.pools.engine import load_kernels as load_pools
 
-        load_pools(drafting=drafting)
+        load_pools(drafting=drafting, routing=routing)
         return
     from sim.engine import load_kernels
 
-    load_kernels(drafting=drafting)
+    load_kernels(drafting=drafting, routing=routing)

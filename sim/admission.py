@@ -40,12 +40,13 @@ def enter_running(st, k, r, cached):
 
 
 @kernel
-def next_of_pool(st, k):
-    """Who is asked next on a decode worker: while a reservation is wanted, only who has been handed over; -1 nobody."""
+def next_of_pool(cfg, st, k):
+    """Who is asked next on a decode worker: while a reservation is wanted, only who has been handed over; -1 nobody.
+    Beside local prompts they go first at any time: others might wait for the blocks that they hold (CD-2)."""
     r = st.r[k, S.WAIT_HEAD]
-    while st.r[k, S.WANTED_N] > 0 and r >= 0 and st.q[r, S.STATE] != S.TRANSFERRED:
+    while (st.r[k, S.WANTED_N] > 0 or cfg.keeps_local) and r >= 0 and st.q[r, S.STATE] != S.TRANSFERRED:
         r = st.q[r, S.QNEXT]
-    return r
+    return r if r >= 0 or st.r[k, S.WANTED_N] > 0 else st.r[k, S.WAIT_HEAD]
 
 
 @kernel
@@ -57,7 +58,7 @@ def admit(cfg, inp, st, k, slot, budget, n, throttled):
             break
         r = rank[k, S.WAIT_HEAD]
         if cfg.role == S.DECODES:
-            r = next_of_pool(st, k)
+            r = next_of_pool(cfg, st, k)
             if r < 0:
                 break
             if q[r, S.STATE] == S.TRANSFERRED:

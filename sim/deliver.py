@@ -7,6 +7,7 @@ from sim.jit import inlined, kernel
 from sim.kv.pool import release
 from sim.queues import drop_running, drop_waiting
 from sim.result import COMPLETED, REJECTED
+from sim.routing import prefilled
 from sim.source import request_ended
 from sim.spans import close_span
 
@@ -39,6 +40,7 @@ def deliver(cfg, inp, st, k, slot, now, group_pass):
     while r >= 0:
         if t[r, S.FIRST_TOKEN] < 0 and q[r, S.OUTPUT] > 0:
             t[r, S.FIRST_TOKEN] = now
+            prefilled(st.route, r, k)
         r = q[r, S.NNEXT]
     bucket = number & cfg.mask
     r = st.calendar[k, bucket, 0]

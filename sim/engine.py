@@ -23,8 +23,8 @@ from sim.plays import followers, openers
 from sim.prefix import share
 from sim.result import MemorySink, Outcome, Sink
 from sim.settle import LIVELOCK_CHOICES
-from sim.setup import allocate, config_of, inputs_of, log_rows
-from sim.spec import Deployment, EngineSpec, FlatTiming, PoolsSpec, Speculation
+from sim.setup import allocate, config_of, inputs_of, log_rows, router_of
+from sim.spec import Deployment, EngineSpec, FlatTiming, PoolsSpec, Routing, Speculation
 from sim.speculation.setup import drafting_of
 from sim.state import State
 from sim.timing.compiled import compile_timing
@@ -53,7 +53,7 @@ def replay(
 
         return engine.replay(spec, workload, sink, progress=progress)
     check(spec, workload)
-    load_kernels(drafting=spec.speculation is not None)
+    kernels_of(spec)()
     began = time.perf_counter()
     shared = share(workload, spec.block_tokens, caching=spec.prefix_caching)
     follow = followers(workload)
@@ -61,6 +61,7 @@ def replay(
     # A worker may write this many rows of one kind between two looks at the logs.
     rows = spec.dp * (4 * config.seqs + 8)
     state, prices = allocate(spec, workload, shared, follow, config, rows), compile_timing(spec)
+    state = state._replace(route=router_of(spec.routing, len(workload), spec.ranks, shared))
     drafting = drafting_of(spec, len(workload), config.seqs, log_rows(rows), config.mask)
     collector = Collector(spec, workload, config, state, sink, drafting)
     status = run_to_end(
@@ -104,7 +105,7 @@ def outcome_of(
     return outcome
 
 
-_loaded: set[bool] = set()
+_loaded: set[tuple[bool, bool]] = set()
 
 
 def kernels_of(spec: Deployment) -> Callable[[], None]:
@@ -112,27 +113,30 @@ def kernels_of(spec: Deployment) -> Callable[[], None]:
     if isinstance(spec, PoolsSpec):
         from sim.pools import engine
 
-        return partial(engine.load_kernels, drafting=spec.speculation is not None)
-    return partial(load_kernels, drafting=spec.speculation is not None)
+        return partial(engine.load_kernels, drafting=spec.speculation is not None, routing=spec.looks_at_ranks)
+    return partial(load_kernels, drafting=spec.speculation is not None, routing=spec.routing is not None)
 
 
-def load_kernels(*, drafting: bool = False) -> None:
+def load_kernels(*, drafting: bool = False, routing: bool = False) -> None:
     """Load the compiled kernels, or compile them on the first use on a machine (about half a minute).
 
     Loading code is start-up, not replaying, so it happens before the engine's clock starts.
 
     Args:
         drafting: those of replays with speculative decoding, which are compiled apart.
+        routing: those of replays behind a KV-aware router, likewise.
     """
-    if drafting in _loaded:
+    if (drafting, routing) in _loaded:
         return
-    _loaded.add(drafting)
+    _loaded.add((drafting, routing))
     load_counter()
     one, ids = np.ones(1, np.int64), np.zeros(1, np.int64)
     tiny = Workload(ids, one, one, hash_offsets=np.array([0, 1]), hash_ids=ids)
     spec = EngineSpec(timing=FlatTiming(1.0), blocks=1, max_num_seqs=1, stop_ns=0)
     if drafting:
         spec = replace(spec, speculation=Speculation("mtp", 1, (0.0,)))
+    if routing:
+        spec = replace(spec, routing=Routing())
     replay(spec, tiny, MemorySink())
 
 

@@ -64,12 +64,13 @@ def cache_root() -> Path:
 numba.config.CACHE_DIR = str(cache_root() / source_key())
 
 
-def is_cached(*, drafting: bool = False, pools: bool = False) -> bool:
+def is_cached(*, drafting: bool = False, pools: bool = False, routing: bool = False) -> bool:
     """Whether kernels for these sources have been compiled before on this machine.
 
     Args:
         drafting: those of replays with speculative decoding.
         pools: those of replays on separate pools.
+        routing: those of replays behind a KV-aware router. Of one kind of replay or another: files do not say.
     """
     # They share some, so each kind is known by one that nothing else compiles.
     own = {
@@ -78,7 +79,8 @@ def is_cached(*, drafting: bool = False, pools: bool = False) -> bool:
         (False, True): "*_hand_out_bucket*.nbc",
         (True, True): "*_hand_out_items*.nbc",
     }
-    return any(Path(numba.config.CACHE_DIR).rglob(own[drafting, pools]))
+    wanted = [own[drafting, pools], *(["*_least_cost*.nbc"] if routing else [])]
+    return all(any(Path(numba.config.CACHE_DIR).rglob(each)) for each in wanted)
 
 
 def prune(keep: int = 3) -> None:

@@ -7,6 +7,7 @@ from sim.choose import choose
 from sim.deliver import deliver
 from sim.jit import entry, inlined
 from sim.queues import push_waiting
+from sim.routing import publish
 from sim.source import FAR, heap_pop, heap_push, mark_dirty, next_arrival, release_arrivals
 from sim.speculation.choose import choose_drafting
 from sim.speculation.columns import N_BURSTS_LOG
@@ -181,6 +182,7 @@ def _finish(cfg, inp, st, dr, worker, now):
                 deliver(cfg, inp, st, k, slot, now, number)
             else:
                 _deliver_bursts(cfg, inp, st, dr, k, slot, now, number)
+    publish(st.route, worker * cfg.dp, (worker + 1) * cfg.dp)
     if cfg.interval > 1 and not cfg.vllm and not has_work(st, worker * cfg.dp, (worker + 1) * cfg.dp):
         w[worker, S.WAVE] = 0  # drained, even if somebody arrives at this very instant
     mark_dirty(st, worker)

@@ -21,6 +21,7 @@ import numpy as np
 from sim.errors import Deadlock, Livelock, TimingError
 from sim.explain import CLOCK_MESSAGE, blocked_message, livelock_message
 from sim.inputs import Workload
+from sim.reference_routing import Books, Router
 from sim.result import (
     BURST_PASSES,
     COMPLETED,
@@ -79,6 +80,7 @@ class Request:
         self.gate = 0  # first pass that may admit it (6.2) [parity]
         self.preemptions = 0
         self.transferred = False  # its prompt's blocks came from another pool (section 10)
+        self.local = False  # of a decode pool: prefilled where it decodes (CD)
         self.bootstrap: Request | None = None  # what the prefill pool computes of it
         self.admissions: list[tuple[int, int]] = []  # (start of the pass, cached tokens)
         self.token_times: list[int] = []
@@ -251,6 +253,7 @@ class Rank:
         self.saturated = False  # the last unthrottled choice left requests waiting (4.5)
         self.carried_preemptions = 0
         self.barren = 0  # preempting choices since the last token
+        self.books: Books | None = None  # what a KV-aware router knows of it
 
     # ------------------------------------------------------------------ arrivals
     def read_inbox(self, now: int, ties: bool) -> bool:
@@ -558,7 +561,7 @@ class Rank:
                 # guaranteed_no_evict: the request to its end, beside what the running ones will still take (section 9).
                 # Not so with max_utilization: what fits now is admitted, and the latest one goes when it does not.
                 reach = least
-                spare = sum(cdiv(r.prompt + r.output, bs) - len(r.blocks) for r in self.running)
+                spare = sum(cdiv(r.prompt + r.output, bs) - len(r.blocks) for r in self.holders)
             if reach - held_by_others + spare > self.pool.available:
                 break
             if throttled and rest > 1:
@@ -590,6 +593,11 @@ class Rank:
             if spent_already:
                 break  # 4.3: at most one admission that needs no tokens once the budget is spent
         return budget
+
+    @property
+    def holders(self) -> list[Request]:
+        """Who holds blocks, and is to have all that it still needs [trtllm]."""
+        return self.running
 
     @property
     def head(self) -> Request | None:
@@ -722,6 +730,8 @@ class Rank:
             elif running:
                 request.owed -= 1
             if taken > 0:
+                if self.books is not None:
+                    self.books.prefilled(request)
                 item.made = taken
                 request.known += taken
                 request.received += taken
@@ -751,9 +761,17 @@ class Rank:
                 elif not running:
                     self.waiting.remove(request)  # its last token was in flight when it was preempted
                 self.ended_since_choice = True
+        if self.books is not None:
+            for request in ended:
+                self.books.ended(request)
         if batch.pass_no >= 0:
             self.out.log_pass(self, batch, now, continuing, completed)
         return ended
+
+    def publish(self) -> None:
+        """A group pass is over: the router hears which blocks can be hit here (DP-2)."""
+        if self.books is not None:
+            self.books.published = set(self.pool.copies)
 
 
 class Group:
@@ -801,6 +819,8 @@ class Group:
         for rank in self.acting:
             rank.out.group_pass = number
             ended += rank.deliver(now)
+        for rank in self.ranks:
+            rank.publish()
         if self.spec.profile != "vllm" and not self.has_work:
             self.wave = 0  # drained (4.5), even if somebody arrives at this very instant
         return ended
@@ -1104,6 +1124,7 @@ def replay(spec: Deployment, workload: Workload, sink: Sink) -> Outcome:
     requests = [Request(i, workload, int(outputs[i])) for i in range(len(workload))]
     source = Source(workload, requests, spec.front)
     groups = [Group(spec, w, out) for w in range(spec.workers)]
+    router = None if spec.routing is None else Router(spec.routing, spec, out)
     next_worker, next_rank = 0, [0] * spec.workers
     now = 0
     while True:
@@ -1117,18 +1138,25 @@ def replay(spec: Deployment, workload: Workload, sink: Sink) -> Outcome:
                         source.ended(ended, now)
             while (request := source.due(now)) is not None:
                 moved = True
-                worker = next_worker
-                next_worker = (next_worker + 1) % spec.workers  # 2.4: workers first, then the worker's ranks
                 pinned = -1 if workload.pinned_rank is None else int(workload.pinned_rank[request.index])
-                if pinned < 0:
-                    pinned = next_rank[worker]
-                    next_rank[worker] = (pinned + 1) % spec.dp
+                if router is not None:
+                    asked = [k for g in groups for k in g.ranks if pinned in (-1, k.dp_rank)]
+                    chosen = asked[router.choose(request, asked)]
+                    worker, pinned = chosen.worker, chosen.dp_rank
+                else:
+                    worker = next_worker
+                    next_worker = (next_worker + 1) % spec.workers  # 2.4: workers first, then the worker's ranks
+                    if pinned < 0:
+                        pinned = next_rank[worker]
+                        next_rank[worker] = (pinned + 1) % spec.dp
                 request.worker, request.dp_rank = worker, pinned
                 reason = never_fits(spec, request) if spec.profile == "vllm" else NO_REASON
                 if reason:
                     request.status, request.reason, request.end = REJECTED, reason, now
                     source.ended(request, now)
                 else:
+                    if router is not None:
+                        router.place(request, groups[worker].ranks[pinned])
                     groups[worker].ranks[pinned].submit(request, groups[worker].end is not None)
             for group in groups:
                 if group.end is None and group.start(now):

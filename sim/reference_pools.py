@@ -32,6 +32,7 @@ from sim.reference import (
     finish,
     never_fits,
 )
+from sim.reference_routing import Books, DecodeRouter, PrefillRouter
 from sim.reference_transfers import Wire
 from sim.result import (
     ACTIVATED,
@@ -50,7 +51,7 @@ from sim.result import (
     Outcome,
     Sink,
 )
-from sim.spec import EngineSpec, PoolsSpec
+from sim.spec import EngineSpec, PoolsSpec, Routing
 from sim.timing.evidence import PoolsEvidence
 from sim.timing.plain import CLOCK_END_NS, Work
 
@@ -134,6 +135,9 @@ class PrefillRank(Rank):
             self.ended_since_choice = True
         for request in batch.rejected:
             request.status, request.end = REJECTED, now
+        if self.books is not None:
+            for request in (*batch.rejected, *done):
+                self.books.ended(request)
         if batch.pass_no >= 0:
             self.out.log_pass(self, batch, now, 0, 0)
         return batch.rejected, sorted(done, key=lambda request: request.output > 0)
@@ -148,18 +152,28 @@ class DecodeRank(Rank):
         self.incoming: list[Handoff] = []  # reserved, not yet activated
         self.refused_at = -1  # blocks given back when the head of `wanted` was refused for want of room
         self.numbers: dict[int, int] = {}  # request -> order of its reservation
+        self.keeps_local = False  # computes prompts of its own, too
 
     def work(self, batch: Batch) -> Work:
-        """On a decode worker no pass pays for prompts, not even for those computed again (7.1)."""
-        decoding = [item for item in batch.items if item.samples and item.request.output > 0]
-        return Work(0, 0, 0, len(decoding), sum(i.before + i.tokens - i.drafts for i in decoding))
+        """On a decode worker no pass pays for prompts that were handed over, not even for those computed again (7.1).
+        Prompts of its own are paid as anywhere (CD-3)."""
+        own = super().work(Batch(batch.chosen, [item for item in batch.items if item.request.local]))
+        handed = [i for i in batch.items if not i.request.local and i.samples and i.request.output > 0]
+        kv = sum(i.before + i.tokens - i.drafts for i in handed)
+        return Work(own.n_prefill, own.prefill_tokens, own.prefill_kv, own.n_decode + len(handed), own.decode_kv + kv)
 
     @property
     def head(self) -> Request | None:
-        """While a reservation is wanted, only requests that have been handed over get in (section 10)."""
-        if not self.wanted:
-            return super().head
-        return next((request for request in self.waiting if request.transferred), None)
+        """While a reservation is wanted, only requests that have been handed over get in (section 10). Beside local
+        prompts they go first at any time: others might wait for the blocks that they hold (CD-2)."""
+        handed = next((request for request in self.waiting if request.transferred), None)
+        if self.wanted or (self.keeps_local and handed is not None):
+            return handed
+        return super().head
+
+    @property
+    def holders(self) -> list[Request]:
+        return [*self.running, *(h.request for h in self.incoming), *(r for r in self.waiting if r.transferred)]
 
     def lookup_whole(self, request: Request) -> list[Block]:
         """The longest resident run of full blocks, a full hit uncut: nothing is left to compute here."""
@@ -188,8 +202,7 @@ class DecodeRank(Rank):
         if spec.reserves_to_end:
             # guaranteed_no_evict protects the rest of everybody's sequence, and nothing resident is reused.
             room = cdiv(request.prompt + request.output, bs)
-            holders = [*self.running, *(h.request for h in self.incoming), *(r for r in self.waiting if r.transferred)]
-            room += sum(cdiv(r.prompt + r.output, bs) - len(r.blocks) for r in holders)
+            room += sum(cdiv(r.prompt + r.output, bs) - len(r.blocks) for r in self.holders)
         elif spec.profile == "trtllm":
             room = need  # max_utilization: what is needed now; nothing resident is reused either
         else:
@@ -230,7 +243,9 @@ class DecodeRank(Rank):
         self.incoming.remove(handoff)
         request.computed, request.prefilling, request.transferred = request.prompt, False, True
         self.close(request, request.computed)
-        behind = (p for p, r in enumerate(self.waiting) if not r.received and self.numbers[r.index] > handoff.number)
+        # A local prompt has no number: whoever was handed over goes ahead of it.
+        known, last = self.numbers, handoff.number + 1
+        behind = (p for p, r in enumerate(self.waiting) if not r.received and known.get(r.index, last) > handoff.number)
         place = next(behind, len(self.waiting))
         self.waiting.insert(place, request)
 
@@ -263,6 +278,8 @@ class PrefillWorker(Worker):
             refused, computed = rank.hand_out(now)
             rejected += refused
             done += computed
+        for rank in self.ranks:
+            rank.publish()
         if self.spec.profile != "vllm" and not self.has_work:
             self.wave = 0
         return rejected, done
@@ -285,6 +302,15 @@ class Pools:
         self.next_source = self.next_target = 0
         self.wire = Wire(spec, self.order_activation, self.give_up)
         self.deadlines: deque[Handoff] = deque()  # in order: all have the same time
+        self.prefill_router = self.decode_router = None
+        if spec.routing is not None:
+            self.prefill_router = PrefillRouter(spec.routing, spec.prefill, out)
+            self.decode_router = DecodeRouter(spec.routing, spec.decode, out)
+        self.look = DecodeRouter(Routing(), spec.decode, out)  # at what decode ranks are known to hold
+        if spec.local_prefill_tokens is not None:
+            for _, rank in self.targets:
+                assert isinstance(rank, DecodeRank)
+                rank.books, rank.keeps_local = Books(), True
         self.handoffs: dict[int, Handoff] = {}
         self.just_ended: list[DecodeWorker] = []
 
@@ -329,11 +355,13 @@ class Pools:
 
     def hold(self, source: Worker, bootstrap: Request, now: int) -> None:
         """PD-12: the destination is asked once the prompt is computed; targets take turns in that order (RT-2),
-        but for pins (RT-1)."""
+        but for pins (RT-1) and where a router says (RT-4)."""
         request = self.requests[bootstrap.index]
         handoff = Handoff(request, bootstrap, source, held=now)
         self.handoffs[request.index] = handoff
         place = pin_of(self.load.pinned_rank, request)
+        if place < 0 and self.decode_router is not None:
+            place = self.decode_router.choose(request, [rank for _, rank in self.targets])
         if place < 0:
             place = self.next_target
             self.next_target = (place + 1) % len(self.targets)
@@ -346,6 +374,8 @@ class Pools:
         assert isinstance(worker, DecodeWorker) and isinstance(rank, DecodeRank)
         handoff.target, handoff.rank = worker, rank
         request.worker, request.dp_rank = rank.worker, rank.dp_rank
+        if self.decode_router is not None:
+            self.decode_router.place(request, rank)
         worker.commands.append(("reserve", handoff))
         if self.spec.transfer.timeout_ns is not None:
             self.deadlines.append(handoff)
@@ -360,6 +390,9 @@ class Pools:
 
     def end(self, request: Request, status: int, reason: int, now: int) -> None:
         request.status, request.reason, request.end = status, reason, now
+        for _, rank in self.targets:
+            if rank.books is not None:
+                rank.books.ended(request)
         self.source.ended(request, now)
 
     # ------------------------------------------------------------------ what goes wrong (PD-15)
@@ -486,12 +519,16 @@ class Pools:
         moved = False
         while (request := self.source.due(now)) is not None:
             moved = True
+            if self.keep_local(request, now):
+                continue
+            bootstrap = Request(request.index, self.load, min(1, int(self.load.output_tokens[request.index])))
             place = pin_of(self.load.pinned_prefill_rank, request)
+            if place < 0 and self.prefill_router is not None:
+                place = self.prefill_router.choose(bootstrap, [rank for _, rank in self.sources])
             if place < 0:
                 place = self.next_source
                 self.next_source = (place + 1) % len(self.sources)
             worker, rank = self.sources[place]
-            bootstrap = Request(request.index, self.load, min(1, int(self.load.output_tokens[request.index])))
             bootstrap.arrival = now
             bootstrap.worker, bootstrap.dp_rank = request.worker, request.dp_rank = rank.worker, rank.dp_rank
             request.bootstrap = bootstrap
@@ -501,8 +538,35 @@ class Pools:
             if reason:
                 self.end(request, REJECTED, reason, now)
             else:
+                if self.prefill_router is not None:
+                    self.prefill_router.place(bootstrap, rank)
                 rank.submit(bootstrap, worker.end is not None)
         return moved
+
+    def keep_local(self, request: Request, now: int) -> bool:
+        """CD-1: a prompt that the decode rank whose turn it is lacks little of is computed there. A look that comes to
+        nothing moves no cursor."""
+        if self.spec.local_prefill_tokens is None:
+            return False
+        place = pin_of(self.load.pinned_rank, request)
+        if place < 0 and self.decode_router is not None:
+            place = self.decode_router.choose(request, [rank for _, rank in self.targets])
+        worker, rank = self.targets[self.next_target if place < 0 else place]
+        lacking = request.prompt - self.look.overlap(request, rank) * self.spec.block_tokens
+        if lacking > self.spec.local_prefill_tokens:
+            return False
+        if place < 0:
+            self.next_target = (self.next_target + 1) % len(self.targets)
+        request.local = True
+        request.worker, request.dp_rank = rank.worker, rank.dp_rank
+        reason = never_fits(self.spec.decode, request) if self.spec.decode.profile == "vllm" else NO_REASON
+        if reason:
+            self.end(request, REJECTED, reason, now)
+            return True
+        if self.decode_router is not None:
+            self.decode_router.place(request, rank)
+        rank.submit(request, worker.end is not None)
+        return True
 
     def next_time(self, now: int) -> int | None:
         times = [worker.end for worker in (*self.prefill, *self.decode) if worker.end is not None]

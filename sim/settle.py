@@ -62,9 +62,12 @@ def settle(cfg, inp, st, prices, k, slot, n, plain):
         part = min(max(0, prompt - before), count)
         samples = before + count >= prompt + q[r, S.RECEIVED]
         tokens += count
-        if part > 0:
+        # A decode pool's passes pay for no prompt that was handed over, not even for one computed again (7.1). Without
+        # a bootstrap anywhere it is computed here, and paid.
+        handed = cfg.role == S.DECODES and q[cfg.n + r, S.RANK] >= 0
+        if part > 0 and not handed:
             np_, tp, kvp = np_ + 1, tp + part, kvp + before
-        if samples and (count > part or ((count == 0 or cfg.role == S.DECODES) and q[r, S.OUTPUT] > 0)):
+        if samples and (count > part or ((count == 0 or handed) and q[r, S.OUTPUT] > 0)):
             # A resumed chunk that reaches the end is a decode as well; one that does not never is. A full hit that
             # stays full (TensorRT-LLM) computes nothing, and gets its first token from a decode.
             nb, kv = nb + 1, kv + before + count
@@ -121,8 +124,6 @@ def settle(cfg, inp, st, prices, k, slot, n, plain):
         r = q[r, S.CNEXT]
     if cfg.role == S.PREFILLS:
         nb, kv, made = 0, 0, 0  # its passes pay for no decode, and their tokens are seen by nobody (7.1)
-    elif cfg.role == S.DECODES:
-        np_, tp, kvp = 0, 0, 0  # its passes pay for no prompt, not even for those computed again
     row = b[k, slot]
     row[S.B_TOKENS] = tokens
     row[S.B_CHUNK] = chunk

@@ -11,8 +11,8 @@ from sim.logs import logged
 from sim.plays import Followers
 from sim.prefix import Shared
 from sim.result import UNFINISHED
-from sim.spec import EngineSpec, FrontEnd
-from sim.state import Config, Inputs, State
+from sim.spec import EngineSpec, FrontEnd, Routing
+from sim.state import Config, Inputs, Router, State
 
 # Small enough for the logs to stay in the processor's cache, and for drained columns to reuse memory.
 LOG_ROWS = 1 << 13
@@ -180,6 +180,25 @@ def allocate(spec: EngineSpec, load: Workload, shared: Shared, follow: Followers
         pressure=log("pressure", rows),
         sent=np.full(behind, -1, np.int64),
         on_the_way=np.zeros((behind, 2), np.int64),
+    )
+
+
+def router_of(
+    routing: Routing | None, requests: int, ranks: int, shared: Shared, *, looks: bool = False
+) -> Router | None:
+    """What a KV-aware router begins with; None where requests take turns and nobody looks at what ranks hold."""
+    if routing is None and not looks:
+        return None
+    by_cost, routing = int(routing is not None), routing or Routing()
+    identities = max(1, shared.n_identities)
+    return Router(
+        by_cost=by_cost,
+        scale=float(routing.prefill_load_scale),
+        credit=float(routing.overlap_credit),
+        books=np.zeros((ranks, S.BOOK_WIDTH), np.int64),
+        uncached=np.full(requests, -1, np.int64),
+        users=np.zeros((ranks, identities), np.int32),
+        changed=np.full((ranks, identities, 2), -1, np.int32),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sim.state as S
 from sim.jit import inlined, kernel
 from sim.result import EXCEEDS_POOL, NO_REASON, PROMPT_AT_LIMIT, REJECTED
+from sim.routing import enter_books, least_cost, leave_books
 
 FAR = 9223372036854775807
 
@@ -64,6 +65,7 @@ def heap_pop(heap, n):
 @kernel
 def request_ended(cfg, inp, st, r, now):
     """A request ended: who waits for that may become due; the last one of a session frees its slot (2.2)."""
+    leave_books(cfg, inp, st, st.route, r)
     if cfg.sessions:
         _happened(cfg, inp, st, r, now, 0)
         first = inp.member[r, S.M_OPENER]
@@ -198,15 +200,18 @@ def refused(cfg, st, r):
 
 @kernel
 def _place(cfg, inp, st, r, now):
-    """Round robin over workers, then over the worker's ranks; a pin names the rank (2.4)."""
+    """Round robin over workers, then over the worker's ranks; or where the router says; a pin names the rank (2.4)."""
     q, rank = st.q, st.r
-    worker = st.g[S.NEXT_WORKER]
-    st.g[S.NEXT_WORKER] = (worker + 1) % cfg.workers
     at = inp.pinned[r] if cfg.pinned else -1
-    if at < 0:
-        at = st.w[worker, S.NEXT_RANK]
-        st.w[worker, S.NEXT_RANK] = (at + 1) % cfg.dp
-    k = worker * cfg.dp + at
+    k = least_cost(cfg, inp, st, st.route, r, max(at, 0), cfg.workers * cfg.dp, cfg.dp if at >= 0 else 1)
+    worker = k // cfg.dp
+    if k < 0:
+        worker = st.g[S.NEXT_WORKER]
+        st.g[S.NEXT_WORKER] = (worker + 1) % cfg.workers
+        if at < 0:
+            at = st.w[worker, S.NEXT_RANK]
+            st.w[worker, S.NEXT_RANK] = (at + 1) % cfg.dp
+        k = worker * cfg.dp + at
     q[r, S.RANK] = k
     if cfg.vllm:
         reason = refused(cfg, st, r)
@@ -216,6 +221,7 @@ def _place(cfg, inp, st, r, now):
             st.g[S.N_DONE] += 1
             request_ended(cfg, inp, st, r, now)
             return
+    enter_books(cfg, inp, st, st.route, r, k)
     q[r, S.QNEXT] = -1
     tail = rank[k, S.INBOX_TAIL]
     if tail >= 0:

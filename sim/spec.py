@@ -159,13 +159,26 @@ class FrontEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Routing:
+    """KV-aware placement (RT-4): a request goes where it costs least.
+
+    Attributes:
+        overlap_credit: share of a block's prefill that a cached block saves, in the router's eyes.
+        prefill_load_scale: weight of prompt blocks to compute against blocks in use.
+    """
+
+    overlap_credit: float = 1.0
+    prefill_load_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSpec:
     """One pool of serving workers. Lengths in tokens, durations in ns unless the name says otherwise.
 
     Attributes:
         profile: whose behaviour is reproduced: "vllm" (vLLM's own scheduler), "parity" (the reference simulator's vLLM)
             or "trtllm" (the reference simulator's TensorRT-LLM).
-        workers: replicas behind a round-robin router.
+        workers: replicas behind a router.
         dp: attention-DP ranks per worker; they start passes together and wait for the slowest.
         blocks: usable KV blocks of one rank.
         max_num_seqs: most running requests on a rank.
@@ -185,6 +198,7 @@ class EngineSpec:
         stop_ns: soft cap on virtual time; events at the cap still happen.
         front: the way between clients and the engine; None: there is none. Arrivals and token times of `requests` are
             the client's then; everything else happens in the engine.
+        routing: how the router places requests; None: in turn. Of pools in a `PoolsSpec` that one says it.
     """
 
     profile: Literal["vllm", "parity", "trtllm"] = "vllm"
@@ -210,6 +224,7 @@ class EngineSpec:
     decode_speedup_ratio: float = 1.0
     stop_ns: int | None = None
     front: FrontEnd | None = None
+    routing: Routing | None = None
 
     def outputs(self, prompt_tokens: np.ndarray, output_tokens: np.ndarray) -> np.ndarray:
         """Tokens that requests may make: their budgets, cut where max_model_len ends a sequence (3.1).
@@ -316,12 +331,16 @@ class Transfer:
 class PoolsSpec:
     """Prefill and decode in pools of their own. Both sides share profile, block size and limits of virtual time.
 
-    Workers are numbered through: the prefill pool's first, then the decode pool's.
+    Workers are numbered through: the prefill pool's first, then the decode pool's. `routing` is of the routers in front
+    of both; None: in turn. `local_prefill_tokens`: a prompt of which the decode rank lacks at most so many tokens is
+    prefilled there and handed over by nobody; None: all go through the prefill pool.
     """
 
     prefill: EngineSpec
     decode: EngineSpec
     transfer: Transfer = field(default_factory=Transfer)
+    routing: Routing | None = None
+    local_prefill_tokens: int | None = None
 
     @property
     def sides(self) -> tuple[EngineSpec, ...]:
@@ -331,6 +350,11 @@ class PoolsSpec:
     @property
     def profile(self) -> str:
         return self.decode.profile
+
+    @property
+    def looks_at_ranks(self) -> bool:
+        """Placement depends on what ranks hold or do."""
+        return self.routing is not None or self.local_prefill_tokens is not None
 
     @property
     def block_tokens(self) -> int:

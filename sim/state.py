@@ -201,6 +201,11 @@ F_WIDTH = 3
 P_READY, P_WAITS, P_LEFT = range(3)
 P_WIDTH = 3
 
+# ---------------------------------------------------------------- a router's view of ranks: Router.books, int64
+# Group passes that ended; tokens it saw uncached of prompts without a token yet; blocks and requests not ended.
+EPOCH, BOOK_UNCACHED, BOOK_BLOCKS, BOOK_REQUESTS = range(4)
+BOOK_WIDTH = 4
+
 # What a kernel call returns.
 FINISHED, DRAIN, STOPPED_AT_CAP, DEADLOCK, LIVELOCK, BAD_PRICE, PAUSE = range(7)
 
@@ -239,6 +244,7 @@ class Config(NamedTuple):
     client: int = 0  # of it, ns per open request; 0 in a closed loop
     reply: int = 0  # ns from the engine to the client
     role: int = AGGREGATED
+    keeps_local: int = 0  # [decode pools] computes prompts of its own, too
 
 
 class Inputs(NamedTuple):
@@ -252,6 +258,18 @@ class Inputs(NamedTuple):
     chain_at: np.ndarray  # int64 (n + 1,) or (1,): where a request's shared identities start
     chain: np.ndarray  # int32: identities of shared leading blocks
     inbound: np.ndarray  # int64 (n,), ns from the client to the engine; empty without a front end
+
+
+class Router(NamedTuple):
+    """What a KV-aware router knows (`sim.routing`)."""
+
+    by_cost: int  # 0: requests take turns, and only what ranks hold is looked at
+    scale: float
+    credit: float
+    books: np.ndarray  # int64 (ranks, BOOK_WIDTH)
+    uncached: np.ndarray  # int64 (n,): tokens of a request in BOOK_UNCACHED; -1 not placed, or ended
+    users: np.ndarray  # int32 (ranks, identities): requests not ended whose prompt holds a shared block
+    changed: np.ndarray  # int32 (ranks, identities, 2): epoch of the last change, whether a copy was there before it
 
 
 class State(NamedTuple):
@@ -280,3 +298,4 @@ class State(NamedTuple):
     pressure: np.ndarray
     sent: np.ndarray  # int64 (n,): when the client sent it, -1 not yet; empty without a front end
     on_the_way: np.ndarray  # int64 (n, 2): arrival in the engine, request; empty without a front end
+    route: Router | None = None  # None: requests take turns, and what is said of routers is not even compiled

@@ -151,6 +151,12 @@ class KvTransfer(Section):
     timeout_ms: Annotated[float, Field(ge=1e-6, le=1e9)] | None = None  # from held to activated; None: no limit
 
 
+class ConditionalDisaggregation(Section):
+    """Which prompts are prefilled where they decode: those of which the decode rank lacks at most so many tokens."""
+
+    local_prefill_tokens: Count
+
+
 class Engine(Section):
     """Model, hardware and pool. Model and hardware are recorded with every run, whatever the timing."""
 
@@ -173,6 +179,7 @@ class Engine(Section):
     speculation: Speculation | None = None
     decoder_replay: Annotated[Any, only(None, False, because=NO_DECODER)] = None
     kv_transfer: KvTransfer | None = None
+    conditional_disaggregation: ConditionalDisaggregation | None = None
     afd: Annotated[Any, only(None, because="attention/FFN separation is not modelled; remove it")] = None
     tokenization: Tokenization | None = None
     host: Host | None = None

@@ -117,6 +117,7 @@ def faults(values: dict[str, Any]) -> Iterator[Fault]:
     yield from _load_fits_source(raw)
     yield from _stop_fits_source(raw)
     yield from _warmup(raw)
+    yield from _router(raw)
     yield from _sla(raw)
 
 
@@ -133,12 +134,19 @@ def _roles(raw: Raw) -> Iterator[Fault]:
     for role in wanted:
         if not raw.has(f"engine.workers.{role}"):
             yield Fault(f"engine.workers.{role}", ABSENT, "required; add it")
-    if not apart and raw.has("engine.kv_transfer"):
-        yield Fault(
-            "engine.kv_transfer",
-            raw.get("engine.kv_transfer"),
-            "KV moves only between separate pools; remove it, or use engine.mode: disaggregated",
-        )
+    names = ("engine.speculation", "engine.nextn")
+    drafts = [name for name in names if raw.get(name) not in (ABSENT, None, 0)]
+    if apart and drafts and raw.has("engine.conditional_disaggregation"):
+        remedy = f"is not available with {drafts[0]}; keep one of them"
+        yield Fault("engine.conditional_disaggregation", raw.get("engine.conditional_disaggregation"), remedy)
+    alone = {
+        "kv_transfer": "KV moves only between separate pools",
+        "conditional_disaggregation": "without separate pools every prompt is prefilled where it decodes",
+    }
+    for name, why in alone.items():
+        if not apart and raw.has(f"engine.{name}"):
+            remedy = f"{why}; remove it, or use engine.mode: disaggregated"
+            yield Fault(f"engine.{name}", raw.get(f"engine.{name}"), remedy)
 
 
 def _host(raw: Raw) -> Iterator[Fault]:
@@ -472,6 +480,16 @@ def _warmup(raw: Raw) -> Iterator[Fault]:
         yield Fault(relative, raw.get(relative), f"load {load} has no unit to multiply; use {fixed}")
     elif (raw.number(relative) or 0) * _load_unit(raw) >= 2**31:
         yield Fault(relative, raw.get(relative), f"makes more requests than a run can number; lower it, or use {fixed}")
+
+
+def _router(raw: Raw) -> Iterator[Fault]:
+    """Settings of a router that looks at cost, beside one that does not."""
+    if raw.get("router.policy") not in (ABSENT, "round_robin"):
+        return
+    for name in ("overlap_credit", "prefill_load_scale"):
+        given = raw.get(f"router.{name}")
+        if given not in (ABSENT, None):
+            yield Fault(f"router.{name}", given, "of no use to policy: round_robin; remove it, or use kv_aware")
 
 
 def _load_unit(raw: Raw) -> float:

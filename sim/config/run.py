@@ -15,7 +15,7 @@ from sim.config.speculation import from_nextn
 from sim.config.timing import DefaultTiming
 from sim.config.traffic import Trace, Traffic
 from sim.models import max_context_tokens
-from sim.spec import EngineSpec, Speculation, Timing, Transfer
+from sim.spec import EngineSpec, Routing, Speculation, Timing, Transfer
 
 # Settings of an estimator that is not asked when the timing is given.
 ESTIMATOR = ("estimation_mode", "fallback_policy", "database_mode", "enable_shared_layer", "strict_provenance")
@@ -24,12 +24,26 @@ NO_SEARCH = "a search is not a run; write one concrete configuration"
 
 
 class Router(Section):
-    """Placement of requests on replicas."""
+    """Placement of requests on ranks: in turn, or where they cost least (RT-4)."""
 
-    policy: Annotated[Any, only("round_robin", because="only round_robin is available")] = "round_robin"
-    prefill_load_model: Annotated[
-        Any, only(None, "none", {"type": "none"}, because="round_robin looks at no load; remove it")
+    policy: Annotated[  # kv_router is the name other files have for kv_aware
+        Any, only("round_robin", "kv_aware", "kv_router", because="use round_robin or kv_aware")
+    ] = "round_robin"
+    overlap_credit: Annotated[float, Field(ge=0, le=1)] = 1.0
+    prefill_load_scale: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    temperature: Annotated[
+        Any, only(None, 0, 0.0, because="ranks are not drawn by chance: the least cost wins; use 0, or remove it")
     ] = None
+    prefill_load_model: Annotated[
+        Any, only(None, "none", {"type": "none"}, because="prompts count by their tokens; remove it")
+    ] = None
+
+    @property
+    def routing(self) -> Routing | None:
+        """What the engine needs to know; None: requests take turns."""
+        if self.policy == "round_robin":
+            return None
+        return Routing(float(self.overlap_credit), float(self.prefill_load_scale))
 
 
 class Planner(Section):
@@ -114,8 +128,9 @@ class RunConfig(Section):
         """The same with these workers only; they choose synchronously."""
         scheduler = worker.scheduler.model_copy(update={"async_scheduling": False})
         alone = Workers(aggregated=worker.model_copy(update={"scheduler": scheduler}))
-        engine = self.engine.model_copy(update={"mode": "aggregated", "workers": alone, "kv_transfer": None})
-        return self.model_copy(update={"engine": engine, "evaluation": Evaluation(sla=self.evaluation.sla)})
+        of_none = {"mode": "aggregated", "workers": alone, "kv_transfer": None, "conditional_disaggregation": None}
+        others = {"router": Router(), "evaluation": Evaluation(sla=self.evaluation.sla)}
+        return self.model_copy(update={"engine": self.engine.model_copy(update=of_none), **others})
 
     @property
     def gpus_per_worker(self) -> int | tuple[int, int]:
@@ -229,7 +244,14 @@ class RunConfig(Section):
             decode_speedup_ratio=float(worker.speedups.decode_speedup_ratio),
             stop_ns=None if cap is None else round(cap * 1e9),
             front=front_end(self.engine.tokenization, self.engine.host),
+            routing=self.router.routing,
         )
+
+    @property
+    def local_prefill_tokens(self) -> int | None:
+        """Most that a decode worker may lack of a prompt it prefills itself; None: it prefills none."""
+        given = self.engine.conditional_disaggregation
+        return None if given is None else given.local_prefill_tokens
 
     def transfer(self, bytes_per_token: float | None) -> Transfer:
         """KV transfers between separate pools; `bytes_per_token` over all ranks of a replica, None unknown."""
@@ -269,6 +291,8 @@ class RunConfig(Section):
         Different spellings of one thing (`session.turns`, `context_length: max`, 1 for 1.0) come out equal.
         """
         values = self.model_dump(exclude={"name", "output", "router", "planner", "optimization", "optimizer"})
+        if self.router.routing is not None:
+            values["router"] = {"policy": "kv_aware"} | asdict(self.router.routing)
         values["zero_output"] = self.zero_output
         values["max_model_len"] = self.max_model_len
         for role in ROLES:

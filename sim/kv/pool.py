@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sim.state as S
 from sim.jit import inlined, kernel
+from sim.routing import block_changes
 
 
 @inlined
@@ -60,6 +61,8 @@ def _unlink_cached(st, node):
 def _unlink_copy(st, k, node):
     nd, copies, h = st.nd, st.copies, st.nd[node, S.HASH]
     before, after = nd[node, S.SPREV], nd[node, S.SNEXT]
+    if before < 0 and after < 0:
+        block_changes(st.route, k, h, 1)
     if before >= 0:
         nd[before, S.SNEXT] = after
     else:
@@ -143,6 +146,7 @@ def close_shared(inp, st, r, blocks):
         if newest >= 0:
             nd[newest, S.SNEXT] = node
         else:
+            block_changes(st.route, k, h, 0)
             st.copies[k, h, 0] = node
         st.copies[k, h, 1] = node
         st.lease[at + i] = node

@@ -75,8 +75,9 @@ class PoolsCollector(Collector):
         placed = rank >= 0
         values["worker"] = np.where(placed, self.worker_of[rank], -1)
         values["dp_rank"] = np.where(placed, self.dp_rank_of[rank], -1)
-        values["admitted_ns"] = t[n + low : n + high, S.ADMITTED].copy()
-        values["cached_tokens_first"] = first[:, S.CACHED_FIRST]
+        handed = first[:, S.RANK] >= 0  # others were prefilled where they decode, or never came
+        values["admitted_ns"] = np.where(handed, t[n + low : n + high, S.ADMITTED], t[low:high, S.ADMITTED])
+        values["cached_tokens_first"] = np.where(handed, first[:, S.CACHED_FIRST], values["cached_tokens_first"])
         values["cached_tokens_max"] = np.maximum(first[:, S.CACHED_MAX], values["cached_tokens_max"])
         values["n_admissions"] = values["n_admissions"] + first[:, S.N_ADMITTED]
         values["n_preemptions"] = values["n_preemptions"] + first[:, S.N_PREEMPTED]

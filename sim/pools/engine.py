@@ -20,12 +20,12 @@ from sim.pools.drafting import drafters_of, with_room
 from sim.pools.loop import run_pools
 from sim.pools.setup import allocate_pools, configs_of, doubled, pins_of, pools_of
 from sim.pools.state import Pools
-from sim.prefix import share
+from sim.prefix import Shared, share
 from sim.result import MemorySink, Outcome, Sink
 from sim.settle import LIVELOCK_CHOICES
-from sim.setup import inputs_of
-from sim.spec import EngineSpec, FlatTiming, PoolsSpec, Speculation
-from sim.state import State
+from sim.setup import inputs_of, router_of
+from sim.spec import EngineSpec, FlatTiming, PoolsSpec, Routing, Speculation
+from sim.state import Router, State
 from sim.timing.compiled import compile_timing
 
 
@@ -43,7 +43,9 @@ def replay(
     _check_pins(spec, workload)
     if spec.prefill.speculation is not None and spec.decode.speculation is None:
         raise WorkloadError("prefill.speculation: drafts are verified in the decode pool; give it a drafter as well")
-    load_kernels(drafting=spec.speculation is not None)
+    if spec.local_prefill_tokens is not None and spec.speculation is not None:
+        raise WorkloadError("local_prefill_tokens: decode workers that draft prefill nothing themselves; leave it out")
+    load_kernels(drafting=spec.speculation is not None, routing=spec.looks_at_ranks)
     began = time.perf_counter()
     caching = spec.prefill.prefix_caching or spec.decode.prefix_caching
     shared = share(workload, spec.decode.block_tokens, caching=caching)
@@ -54,8 +56,9 @@ def replay(
     # One look at all workers may end a pass of each, and begin two.
     rows = sum(3 * side.ranks * (4 * c.seqs + 8) for side, c in ((spec.prefill, prefill), (spec.decode, decode)))
     wide = decode._replace(seqs=max(prefill.seqs, decode.seqs))
-    state = allocate_pools(spec, both, both_shared, follow, wide, rows)
     pools = pools_of(spec, len(workload))
+    state = allocate_pools(spec, both, both_shared, follow, wide, rows)
+    state = state._replace(route=_router(spec, len(both), shared))
     prices = compile_timing(spec.prefill), compile_timing(spec.decode)
     drafters = drafters_of(spec, len(workload), prefill, decode, rows)
     collector = PoolsCollector(spec, workload, decode, state, sink, pools, drafters[1])
@@ -72,6 +75,10 @@ def replay(
     return outcome_of(began, collector, state, len(workload), status, progress)
 
 
+def _router(spec: PoolsSpec, rows: int, shared: Shared) -> Router | None:
+    return router_of(spec.routing, rows, spec.ranks, shared, looks=spec.looks_at_ranks)
+
+
 def _check_pins(spec: PoolsSpec, load: Workload) -> None:
     for name, role, side in (
         ("pinned_rank", "decode", spec.decode),
@@ -85,18 +92,19 @@ def _check_pins(spec: PoolsSpec, load: Workload) -> None:
             )
 
 
-_loaded: set[bool] = set()
+_loaded: set[tuple[bool, bool]] = set()
 
 
-def load_kernels(*, drafting: bool = False) -> None:
+def load_kernels(*, drafting: bool = False, routing: bool = False) -> None:
     """Load the compiled kernels of separate pools, or compile them on the first use on a machine.
 
     Args:
         drafting: those of replays with speculative decoding, which are compiled apart.
+        routing: those of replays behind KV-aware routers, likewise.
     """
-    if drafting in _loaded:
+    if (drafting, routing) in _loaded:
         return
-    _loaded.add(drafting)
+    _loaded.add((drafting, routing))
     one, ids = np.ones(1, np.int64), np.zeros(1, np.int64)
     tiny = Workload(ids, one, one, hash_offsets=np.array([0, 1]), hash_ids=ids)
     side = EngineSpec(
@@ -104,7 +112,7 @@ def load_kernels(*, drafting: bool = False) -> None:
     )
     if drafting:
         side = replace(side, speculation=Speculation("mtp", 1, (0.0,)))
-    replay(PoolsSpec(side, side), tiny, MemorySink())
+    replay(PoolsSpec(side, side, routing=Routing() if routing else None), tiny, MemorySink())
 
 
 def _error(status: int, spec: PoolsSpec, state: State, pools: Pools) -> ReplayError:

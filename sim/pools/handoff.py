@@ -14,6 +14,7 @@ from sim.pools.commands import command, end_request, listen, next_command
 from sim.pools.wire import send
 from sim.queues import insert_waiting
 from sim.result import EXCEEDS_POOL, FAILED, NO_REASON, PROMPT_AT_LIMIT
+from sim.routing import enter_books, least_cost
 from sim.source import heap_pop, heap_push, mark_dirty
 from sim.timing.compiled import nearest_ns
 from sim.timing.plain import CLOCK_END_S, PAST_CLOCK_NS
@@ -33,14 +34,18 @@ def _never_held(cfg, st, i):
 @kernel
 def hold(cfg, inp, st, po, i, now):
     """PD-12: the destination is asked once the prompt is computed; targets take turns in that order (RT-2), but for
-    pins (RT-1).
+    pins (RT-1) and where a router says (RT-4).
 
     `cfg`: of the decode pool.
     """
     h, g = po.h, po.g
     h[i, P.HELD] = now
-    target = po.prefill_ranks + inp.pinned[i] if cfg.pinned else 0
-    if target < po.prefill_ranks:
+    target = inp.pinned[i] if cfg.pinned else -1
+    if target >= 0:
+        target += po.prefill_ranks
+    else:
+        target = least_cost(cfg, inp, st, st.route, i, po.prefill_ranks, po.ranks, 1)
+    if target < 0:
         target = g[P.NEXT_TARGET]
         g[P.NEXT_TARGET] = target + 1 if target + 1 < po.ranks else po.prefill_ranks
     reason = _never_held(cfg, st, i)
@@ -50,6 +55,7 @@ def hold(cfg, inp, st, po, i, now):
         command(st, po, po.worker_of[h[i, P.SOURCE]], i, P.NEXT_RELEASE)
         return
     st.q[i, S.RANK] = target
+    enter_books(cfg, inp, st, st.route, i, target)
     h[i, P.PHASE] = P.RESERVE
     if po.wired and g[P.TIMEOUT] >= 0:
         # All have the same time, so the first to be held is the first to run out of it.

@@ -15,6 +15,7 @@ from sim.pools.handoff import catch_up, hold, land, obey, try_to_reserve
 from sim.pools.wire import land_wired, next_event
 from sim.queues import drop_running
 from sim.result import NO_REASON, REJECTED
+from sim.routing import enter_books, least_cost, leave_books, look, publish
 from sim.source import FAR, due_request, heap_pop, heap_push, mark_dirty, next_arrival, refused
 from sim.speculation.deliver import deliver_drafting, write_row
 from sim.speculation.spans import leave_slot
@@ -53,9 +54,10 @@ def _drained(cfg, st, worker, low, high):
 
 
 @inlined
-def _note_held(cfg, st, po, k, r, blocks):
+def _note_held(cfg, inp, st, po, k, r, blocks):
     """A prompt that a pass completed leaves the running list and keeps its blocks (PD-4)."""
     q, g = st.q, po.g
+    leave_books(cfg, inp, st, st.route, r)
     drop_running(st, k, r)
     q[r, S.STATE] = S.DONE
     if cfg.promises:
@@ -70,20 +72,20 @@ def _note_held(cfg, st, po, k, r, blocks):
 
 
 @inlined
-def _hand_out_bucket(cfg, st, po, k, bucket, tokenless):
+def _hand_out_bucket(cfg, inp, st, po, k, bucket, tokenless):
     """Hand out what a pass completed. Returns how many."""
     q, n = st.q, 0
     r = st.calendar[k, bucket, 0]
     while r >= 0:
         if (q[r, S.OUTPUT] == 0) == tokenless:
             n += 1
-            _note_held(cfg, st, po, k, r, cdiv(q[r, S.PROMPT], cfg.bs))
+            _note_held(cfg, inp, st, po, k, r, cdiv(q[r, S.PROMPT], cfg.bs))
         r = q[r, S.CNEXT]
     return n
 
 
 @inlined
-def _hand_out_items(cfg, st, po, pre, k, slot, tokenless):
+def _hand_out_items(cfg, inp, st, po, pre, k, slot, tokenless):
     """The same where drafts are about, whose kernels keep items instead of buckets."""
     q, n = st.q, 0
     for i in range(pre.n_items[k, slot]):
@@ -91,7 +93,7 @@ def _hand_out_items(cfg, st, po, pre, k, slot, tokenless):
         r = item[D.I_REQUEST]
         if item[D.I_LIVE] and item[D.I_SAMPLES] and (q[r, S.OUTPUT] == 0) == tokenless:
             n += 1
-            _note_held(cfg, st, po, k, r, pre.d[q[r, D.SLOT], D.BLOCKS])
+            _note_held(cfg, inp, st, po, k, r, pre.d[q[r, D.SLOT], D.BLOCKS])
             leave_slot(st, pre, k, r)
     return n
 
@@ -123,6 +125,7 @@ def _hand_out(cfg, inp, st, po, pre, worker, now):
         r = batch[S.B_REJ_HEAD]
         while r >= 0:
             after = st.q[r, S.QNEXT]
+            leave_books(cfg, inp, st, st.route, r)
             end_request(cfg, inp, st, r - po.n, REJECTED, st.q[r, S.REASON], now)
             r = after
         mine = batch[S.B_PASS]
@@ -131,13 +134,15 @@ def _hand_out(cfg, inp, st, po, pre, worker, now):
         st.r[k, S.DELIVERED] = mine
         if pre is None:
             bucket = mine & cfg.mask
-            done = _hand_out_bucket(cfg, st, po, k, bucket, True) + _hand_out_bucket(cfg, st, po, k, bucket, False)
+            done = _hand_out_bucket(cfg, inp, st, po, k, bucket, True)
+            done += _hand_out_bucket(cfg, inp, st, po, k, bucket, False)
             st.calendar[k, bucket, 0] = -1
             st.calendar[k, bucket, 1] = -1
         else:
             batch[S.B_CHUNK] = _write_items(st, pre, k, slot, mine)
             batch[S.B_MADE] = batch[S.B_CONTINUING] = 0
-            done = _hand_out_items(cfg, st, po, pre, k, slot, True) + _hand_out_items(cfg, st, po, pre, k, slot, False)
+            done = _hand_out_items(cfg, inp, st, po, pre, k, slot, True)
+            done += _hand_out_items(cfg, inp, st, po, pre, k, slot, False)
             for column in (D.PASS_ROUNDS, D.PASS_DRAFTS, D.PASS_ACCEPTED, D.PASS_BURSTS):
                 st.passes[column, st.g[S.N_PASSES]] = 0
         if done > 0:
@@ -145,6 +150,7 @@ def _hand_out(cfg, inp, st, po, pre, worker, now):
             st.r[k, S.BARREN] = 0
         write_pass(cfg, st, k, batch, now, number, 0)
     _drained(cfg, st, worker, low, low + cfg.dp)
+    publish(st.route, low, low + cfg.dp)
     if po.w[worker, P.COMMAND_HEAD] >= 0:
         listen(po, worker)
     mark_dirty(st, worker)
@@ -173,6 +179,7 @@ def _finish(cfg, inp, st, po, dr, worker, now):
         if st.r[k, S.ACTING]:
             _deliver(cfg, inp, st, po, dr, k, _leave_batch(cfg, st, k), now, number)
     _drained(cfg, st, worker, low, low + cfg.dp)
+    publish(st.route, low, low + cfg.dp)
     po.w[worker, P.PASS_ENDED] = 1
     mark_dirty(st, worker)
 
@@ -285,15 +292,78 @@ def _start(prefill, decode, inp, st, po, pre, dr, for_prefill, for_decode, now):
     return S.FINISHED
 
 
+@inlined
+def _local_rank(cfg, inp, st, po, route, i):
+    """The decode rank that computes the prompt of request i itself, since it lacks little of it (CD-1); -1 none."""
+    found = -1
+    if route is not None:  # noqa: SIM102 - alone, so that it is decided when compiling
+        if po.local_tokens >= 0:
+            found = _rank_that_lacks_little(cfg, inp, st, po, route, i)
+    return found
+
+
+@kernel
+def _rank_that_lacks_little(cfg, inp, st, po, route, i):
+    k = inp.pinned[i] if cfg.pinned else -1
+    if k >= 0:
+        k += po.prefill_ranks
+    else:
+        k = least_cost(cfg, inp, st, route, i, po.prefill_ranks, po.ranks, 1)
+    in_turn = k < 0
+    if in_turn:
+        k = po.g[P.NEXT_TARGET]
+    hit, _ = look(cfg, inp, st, route, i, k)
+    if st.q[i, S.PROMPT] - hit * cfg.bs > po.local_tokens:
+        return -1
+    if in_turn:
+        po.g[P.NEXT_TARGET] = k + 1 if k + 1 < po.ranks else po.prefill_ranks
+    return k
+
+
+@inlined
+def _submit(cfg, inp, st, po, k, r):
+    """Request r, or bootstrap r, waits in front of rank k."""
+    q, rank = st.q, st.r
+    enter_books(cfg, inp, st, st.route, r, k)
+    q[r, S.QNEXT] = -1
+    tail = rank[k, S.INBOX_TAIL]
+    if tail >= 0:
+        q[tail, S.QNEXT] = r
+    else:
+        rank[k, S.INBOX_HEAD] = r
+    rank[k, S.INBOX_TAIL] = r
+    if st.w[po.worker_of[k], S.GROUP_END] < 0:
+        mark_dirty(st, po.worker_of[k])
+
+
+@kernel
+def _keep_local(cfg, inp, st, po, i, k, now):
+    """Request i is an ordinary request of decode rank k."""
+    st.q[i, S.RANK] = k
+    po.h[i, P.NUMBER] = P.LAST_OF_ALL
+    reason = refused(cfg, st, i) if cfg.vllm else NO_REASON
+    if reason != NO_REASON:
+        end_request(cfg, inp, st, i, REJECTED, reason, now)
+    else:
+        _submit(cfg, inp, st, po, k, i)
+
+
 @kernel
 def _arrive(prefill, decode, inp, st, po, now):
-    """Requests due at `now` go to the prefill ranks in turn, or where their pin says (RT-1, RT-2)."""
-    q, rank = st.q, st.r
+    """Requests due at `now` go to the prefill ranks in turn, or where pin or router say (RT-1, RT-2, RT-4)."""
+    q = st.q
     i = due_request(prefill, inp, st, now)
     while i >= 0:
+        local = _local_rank(decode, inp, st, po, st.route, i)
+        if local >= 0:
+            _keep_local(decode, inp, st, po, i, local, now)
+            i = due_request(prefill, inp, st, now)
+            continue
         r = po.n + i
         st.t[r, S.ARRIVAL] = st.t[i, S.ARRIVAL]
         k = inp.pinned[r] if prefill.pinned else -1  # a pin does not move the cursor (RT-1)
+        if k < 0:
+            k = least_cost(prefill, inp, st, st.route, r, 0, po.prefill_ranks, 1)
         if k < 0:
             k = po.g[P.NEXT_SOURCE]
             po.g[P.NEXT_SOURCE] = k + 1 if k + 1 < po.prefill_ranks else 0
@@ -307,15 +377,7 @@ def _arrive(prefill, decode, inp, st, po, now):
         if reason != NO_REASON:
             end_request(prefill, inp, st, i, REJECTED, reason, now)
         else:
-            q[r, S.QNEXT] = -1
-            tail = rank[k, S.INBOX_TAIL]
-            if tail >= 0:
-                q[tail, S.QNEXT] = r
-            else:
-                rank[k, S.INBOX_HEAD] = r
-            rank[k, S.INBOX_TAIL] = r
-            if st.w[po.worker_of[k], S.GROUP_END] < 0:
-                mark_dirty(st, po.worker_of[k])
+            _submit(prefill, inp, st, po, k, r)
         i = due_request(prefill, inp, st, now)
 
 

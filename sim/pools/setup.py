@@ -24,7 +24,11 @@ def configs_of(spec: PoolsSpec, load: Workload) -> tuple[Config, Config]:
     """Constants of the prefill and of the decode pool."""
     prefill, decode = config_of(spec.prefill, load), config_of(spec.decode, load)
     both = {"mask": max(prefill.mask, decode.mask), "pinned": int(len(pins_of(load)) > 0)}
-    return prefill._replace(role=S.PREFILLS, **both), decode._replace(role=S.DECODES, **both)
+    keeps_local = int(spec.local_prefill_tokens is not None)
+    return (
+        prefill._replace(role=S.PREFILLS, **both),
+        decode._replace(role=S.DECODES, keeps_local=keeps_local, **both),
+    )
 
 
 def pins_of(load: Workload) -> np.ndarray:
@@ -110,6 +114,7 @@ def pools_of(spec: PoolsSpec, n: int) -> Pools:
         prefill_workers=prefill.workers,
         prefill_ranks=prefill.ranks,
         ranks=ranks,
+        local_tokens=-1 if spec.local_prefill_tokens is None else spec.local_prefill_tokens,
         missing_only=int(transfer.missing_only),
         timed=int(timed),
         wired=int(not transfer.plain),

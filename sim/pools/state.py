@@ -19,7 +19,7 @@ import numpy as np
     ACTIVATED,
     RELEASED,
     SENT,  # tokens
-    NUMBER,  # order of its reservation on the rank
+    NUMBER,  # order of its reservation on the rank; LAST_OF_ALL: prefilled there
     PHASE,  # what its next command is
     NEXT_COMMAND,  # link of the decode worker's commands
     NEXT_WANTED,  # link of the rank's wanted reservations
@@ -60,6 +60,7 @@ RESERVE, ACTIVATE, WITHDRAW, DROPPED, WANTED, OVER = range(6)
 # Values of LINKS.
 NO_LINKS, PER_SOURCE, PER_DESTINATION, SHARED_LINK = range(4)
 LINK_NAMES = ("none", "per_source", "per_destination", "shared")
+LAST_OF_ALL = 1 << 62  # a prompt to be computed lets everybody who was handed over go first
 
 # ---------------------------------------------------------------- ranks of decode workers: Pools.k, int64 (ranks, 5)
 WANTED_HEAD, WANTED_TAIL, REFUSED_AT, GIVEN_BACK, RESERVATIONS = range(5)
@@ -107,6 +108,7 @@ class Pools(NamedTuple):
     prefill_workers: int
     prefill_ranks: int
     ranks: int
+    local_tokens: int  # most that a decode rank may lack of a prompt it prefills itself; -1 it prefills none
     missing_only: int
     timed: int  # size and rate of transfers are known
     wired: int  # transfers share links, fail or come too late

@@ -55,7 +55,7 @@ def admit_drafting(cfg, inp, st, dr, k, slot, now, budget, n, throttled, pads):
             break
         r = rank[k, S.WAIT_HEAD]
         if cfg.role == S.DECODES:
-            r = next_of_pool(st, k)
+            r = next_of_pool(cfg, st, k)
             if r < 0:
                 break
             if q[r, S.STATE] == S.TRANSFERRED:

@@ -10,6 +10,7 @@ from sim.jit import inlined, kernel
 from sim.kv.pool import release
 from sim.queues import drop_waiting
 from sim.result import COMPLETED, KIND_RUNNING
+from sim.routing import prefilled
 from sim.source import request_ended
 from sim.speculation.blocks import hash_upto, leave
 from sim.speculation.plan import is_planned, plan_ends
@@ -53,6 +54,7 @@ def deliver_drafting(cfg, inp, st, dr, k, slot, now, group_pass):
                 bursts += 1
                 if st.t[r, S.FIRST_TOKEN] < 0:
                     st.t[r, S.FIRST_TOKEN] = now
+                    prefilled(st.route, r, k)
                 st.t[r, S.LAST_TOKEN] = now
                 if item[D.I_VERIFIED] > 0:
                     rounds += 1

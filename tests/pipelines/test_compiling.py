@@ -22,6 +22,7 @@ from sim import jit
         ("loop._hand_out_items-80.py311.1.nbc", {"both"}),
         ("loop.run_pools-271.py311.1.nbc", set()),
         ("pool.take-98.py311.1.nbc", set()),
+        ("routing._least_cost-98.py311.1.nbc", set()),
     ],
 )
 def test_kernels_of_one_kind_do_not_pass_for_another(
@@ -36,17 +37,22 @@ def test_kernels_of_one_kind_do_not_pass_for_another(
 
 
 def test_separate_pools_are_announced(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    loaded: list[tuple[bool, bool]] = []
+    loaded: list[tuple[bool, ...]] = []
     monkeypatch.setattr(jit, "is_cached", lambda **_: False)
     monkeypatch.setattr(jit, "prune", lambda: None)
-    monkeypatch.setattr(compiling, "_load", lambda drafting, pools: loaded.append((drafting, pools)))
+    monkeypatch.setattr(compiling, "_load", lambda *kind: loaded.append(kind))
 
-    def config(mode: str, speculation: object = None) -> Any:
-        return SimpleNamespace(speculation=speculation, engine=SimpleNamespace(mode=mode))
+    def config(mode: str, speculation: object = None, routing: object = None, local: int | None = None) -> Any:
+        router, engine = SimpleNamespace(routing=routing), SimpleNamespace(mode=mode)
+        return SimpleNamespace(speculation=speculation, engine=engine, router=router, local_prefill_tokens=local)
 
     modes = ("disaggregated", "aggregated")
-    compiling.compile_for([config(mode, drafter) for mode in modes for drafter in (None, "mtp")])
-    assert sorted(loaded) == [(False, False), (False, True), (True, False), (True, True)]
+    kinds = [(mode, drafter) for mode in modes for drafter in (None, "mtp")]
+    compiling.compile_for([config(*kind, routing) for kind in kinds for routing in (None, "kv")])
+    compiling.compile_for([config("disaggregated", local=64)])
+    every = [(a, b, c) for a in (False, True) for b in (False, True) for c in (False, True)]
+    assert sorted(loaded[:-1]) == every and loaded[-1] == (False, True, True)
     said = capsys.readouterr().err
-    assert "Compiling the engine for separate pools" in said and "for speculative decoding (once" in said
+    assert "Compiling the engine for separate pools (" in said and "for speculative decoding (once" in said
     assert "Compiling the engine for speculative decoding in separate pools" in said
+    assert "the engine for KV-aware routing" in said and "for separate pools and KV-aware routing" in said

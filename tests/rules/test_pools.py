@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sim.errors import Deadlock, TimingError
-from sim.spec import EngineSpec, PoolsSpec, Speculation, Transfer
+from sim.spec import EngineSpec, PoolsSpec, Routing, Speculation, Transfer
 from tests.rules.world import MS, Ask, Story, fixed, prompt, story_of
 
 GB = 1e9
@@ -53,6 +53,8 @@ def pools(
     decode: Mapping[str, Any] | None = None,
     transfer: Transfer | None = None,
     concurrency: int | None = None,
+    routing: Routing | None = None,
+    local: int | None = None,
     **both: Any,
 ) -> Pools:
     """Replay named requests. Defaults: one worker each, 4-token blocks, prefill 10, decode 1 ms, instant transfer."""
@@ -62,6 +64,8 @@ def pools(
         EngineSpec(**{**common, **(prefill or {})}),
         EngineSpec(**{**common, **(decode or {})}),
         transfer or Transfer(),
+        routing,
+        local,
     )
     return Pools(story_of(engine, asks, spec, concurrency=concurrency))
 

@@ -11,7 +11,7 @@ import numpy as np
 from sim.inputs import Workload
 from sim.spec import EngineSpec, FixedTiming, PolynomialTiming, PoolsSpec, Transfer
 from tests.sim import arrays
-from tests.sim.worlds import QUARTER_MS, World, any_speculation
+from tests.sim.worlds import QUARTER_MS, World, any_speculation, routing
 
 POLICIES: tuple[Any, ...] = ("guaranteed_no_evict", "max_utilization", "max_utilization")
 
@@ -71,6 +71,28 @@ def pool_drafts(seed: int) -> World:
             decode, blocks=-(-int(asked.load.prompt_tokens.max()) // decode.block_tokens) + rng.randint(1, 12)
         )
     return World(replace(spec, prefill=prefill, decode=decode), asked.load)
+
+
+def routed_pool(seed: int) -> World:
+    """A pool world behind KV-aware routers, some of its requests pinned."""
+    rng = random.Random(f"routed {seed}")
+    if rng.random() < 0.2:
+        asked = pinned_pool(seed)
+        return World(replace(asked.spec, routing=routing(rng)), asked.load)
+    asked, workers = rng.choice([pool_world, transfer_world, pool_drafts])(seed), rng.choice([2, 2, 3])
+    prefill, decode = (replace(side, workers=workers) for side in asked.spec.sides)
+    return World(replace(asked.spec, prefill=prefill, decode=decode, routing=routing(rng)), asked.load)
+
+
+def local_pool(seed: int) -> World:
+    """A pool world whose decode workers prefill what they lack little of, some of it behind routers or pinned."""
+    rng = random.Random(f"local {seed}")
+    asked = rng.choice([pool_world, pool_variant, transfer_world, pool_drafts, pinned_pool, routed_pool])(seed)
+    prefill, decode = (replace(side, speculation=None) for side in asked.spec.sides)
+    return World(
+        replace(asked.spec, prefill=prefill, decode=decode, local_prefill_tokens=rng.choice([0, 4, 12, 30, 1000])),
+        asked.load,
+    )
 
 
 def _side(rng: random.Random, profile: Any, block_tokens: int, caching: bool) -> EngineSpec:

@@ -10,8 +10,9 @@ import yaml
 
 from sim.config import RunConfig, load_run_config
 from sim.config.base import Section
-from sim.config.engine import Engine, KvCache, Parallelism, Scheduler, Speedups, Worker
+from sim.config.engine import ConditionalDisaggregation, Engine, KvCache, Parallelism, Scheduler, Speedups, Worker
 from sim.config.host import Host, Tokenization
+from sim.config.run import Router
 from sim.config.speculation import Measured, Speculation
 from sim.config.traffic import Stop, Synthetic, SyntheticSession, Trace, TraceTimestamps
 
@@ -44,7 +45,9 @@ UNSAID = {
     "section",
     [
         RunConfig,
+        Router,
         Engine,
+        ConditionalDisaggregation,
         Worker,
         Parallelism,
         Scheduler,

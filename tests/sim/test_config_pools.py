@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assets.pricing import price_deployment
 from sim.config import ConfigError, load_run_config
-from sim.spec import Speculation
+from sim.spec import Routing, Speculation
 
 FIXED = {"type": "fixed", "prefill_ms": 10, "decode_ms": 3}
 
@@ -65,6 +67,22 @@ def test_settings_that_ask_for_nothing_are_not_part_of_what_was_replayed() -> No
         "kv_transfer.sharing acts only where kv_transfer.links are shared",
         "kv_transfer.retries acts only with a failure_rate",
     ]
+
+
+def test_placement() -> None:
+    plain, given = load_run_config(pools()), {"local_prefill_tokens": 512}
+    local = load_run_config(pools(conditional_disaggregation=given))
+    assert (plain.local_prefill_tokens, local.local_prefill_tokens) == (None, 512)
+    router = {"policy": "kv_router", "overlap_credit": 0.5}
+    routed = load_run_config(pools() | {"router": router})
+    assert routed.router.routing == Routing(0.5, 1.0)
+    assert all(side.engine_spec().routing is None for side in routed.sides)
+    spelt = load_run_config(pools() | {"router": router | {"policy": "kv_aware", "prefill_load_scale": 1}})
+    assert spelt.canonical() == routed.canonical() != plain.canonical() != local.canonical()
+    turns = load_run_config(pools() | {"router": {"policy": "round_robin"}})
+    assert turns.canonical() == plain.canonical() and "router" not in plain.canonical()
+    assert price_deployment(local, base=Path()).spec.local_prefill_tokens == 512
+    assert price_deployment(routed, base=Path()).spec.routing == Routing(0.5, 1.0)
 
 
 def test_both_roles_are_part_of_what_was_replayed() -> None:
@@ -125,6 +143,18 @@ def test_each_role_has_a_capacity_policy_of_its_own() -> None:
         (pools(kv_transfer={"links": "per_gpu"}), "engine.kv_transfer.links='per_gpu': "),
         (pools(kv_transfer={"failure_rate": 1.5}), "engine.kv_transfer.failure_rate=1.5: must be"),
         (pools(kv_transfer={"timeout_ms": 0}), "engine.kv_transfer.timeout_ms=0: must be"),
+        (
+            {"engine": {"workers": {"aggregated": {"timing": FIXED}}, "conditional_disaggregation": {}}},
+            "engine.conditional_disaggregation: without separate pools every prompt is prefilled where it decodes",
+        ),
+        (
+            pools(conditional_disaggregation={"local_prefill_tokens": 9}, nextn=1, nextn_accepted=1),
+            "engine.conditional_disaggregation: is not available with engine.nextn; keep one of them",
+        ),
+        (
+            pools(conditional_disaggregation={"local_prefill_tokens": 0}),
+            "engine.conditional_disaggregation.local_prefill_tokens=0: must be greater than 0",
+        ),
         (pools(mode="split"), "engine.mode='split': use aggregated, or disaggregated"),
         (pools(nextn=2), "engine.nextn_accepted: required with engine.nextn=2; add it"),
     ],

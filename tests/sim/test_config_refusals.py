@@ -112,8 +112,13 @@ def test_a_file_that_asks_for_nothing_we_lack_runs_unchanged() -> None:
         ),
         ("engine.workers.aggregated.parallelism.pipeline=2", "parallelism.pipeline", "use 1"),
         ("engine.workers.aggregated.startup_seconds=30", "startup_seconds", "use 0"),
-        ("router.policy=kv_router", "router.policy", "only round_robin"),
-        ("router.prefill_load_model={type: aic}", "router.prefill_load_model", "remove it"),
+        ("router.policy=random", "router.policy", "use round_robin or kv_aware"),
+        ("router={policy: kv_aware, temperature: 0.5}", "router.temperature", "the least cost wins; use 0"),
+        ("router={policy: kv_aware, overlap_credit: 1.5}", "router.overlap_credit", "less than or equal to 1"),
+        ("router={policy: kv_router, prefill_load_scale: -1}", "router.prefill_load_scale", "than or equal to 0"),
+        ("router.overlap_credit=0.5", "router.overlap_credit", "of no use to policy: round_robin"),
+        ("router.prefill_load_scale=2", "router.prefill_load_scale", "remove it, or use kv_aware"),
+        ("router.prefill_load_model={type: aic}", "router.prefill_load_model", "by their tokens; remove it"),
         ("planner.policy=enabled", "planner.policy", "use disabled"),
         ("optimization={target: throughput}", "optimization", "a search is not a run"),
     ],
@@ -137,6 +142,7 @@ def test_what_we_lack_is_refused_by_name_and_with_a_remedy(override: str, field:
         "engine.workers.aggregated.kv_cache.bytes_per_token=160",
         "engine.workers.aggregated.kv_cache.host_offload=null",
         "router.prefill_load_model=none",
+        "router.temperature=0",
     ],
 )
 def test_what_means_nothing_here_is_accepted(override: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +17,7 @@ from tests.sim.pool_worlds import pool_world
 from tests.sim.reached import LINES, SHOWN, Lines, events, lines_that_say
 from tests.sim.worlds import RARE, behind_front_end, small, world
 
-WORLDS, BEHIND, SWEEP = 2_500, 600, 100
+WORLDS, BEHIND, ROUTED, SWEEP = 2_500, 600, 300, 100
 # What the rules say but these worlds do not lead to.
 OUT_OF_REACH = (
     # Chunking off: an admission computes the whole prompt, so no running request has any of it left.
@@ -50,6 +51,15 @@ def test_both_engines_give_the_same_tables_in_worlds_that_chance_rarely_makes(wh
     assert not differ(RARE[which])
 
 
+@pytest.mark.parametrize("first", range(0, ROUTED, SWEEP))
+def test_both_engines_place_by_cost_alike(first: int) -> None:
+    """Drafts behind such a router are compiled apart; test_repeat.py has these, without compilation."""
+    for seed in range(first, first + SWEEP):
+        asked = world(seed, "routed")
+        said = differ(replace(asked, spec=replace(asked.spec, speculation=None)))
+        assert not said, f"world({seed}, 'routed'): {said}"
+
+
 # Hypothesis draws every choice of the generator, so what fails here comes out small.
 @settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
@@ -64,8 +74,9 @@ def test_the_worlds_reach_every_event() -> None:
     file = sim.reference.__file__
     places, reached, all_lines = events(), Counter(), Lines([file])
     # Deep ones take long to watch and reach nothing else.
-    front = (behind_front_end(seed) for seed in range(40))
-    for asked in (*(world(seed) for seed in range(WORLDS // 2) if seed % 10 != 9), *front, *RARE[:-2]):
+    drawn = [world(seed) for seed in range(WORLDS // 2) if seed % 10 != 9]
+    others = [*(behind_front_end(seed) for seed in range(40)), *(world(seed, "routed") for seed in range(20))]
+    for asked in (*drawn, *others, *RARE[:-2]):
         with Lines([file]) as lines:
             answer = ask(sim.reference.replay, asked)
         all_lines.hit |= lines.hit

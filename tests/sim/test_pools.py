@@ -16,7 +16,15 @@ from sim.inputs import Workload
 from sim.result import FAILED, OUTCOME_NAMES, REJECTED, UNFINISHED, MemorySink
 from sim.spec import EngineSpec, FixedTiming, PoolsSpec, Transfer
 from tests.sim.answers import Answer, ask, difference
-from tests.sim.pool_worlds import pinned_pool, pool_drafts, pool_variant, pool_world, transfer_world
+from tests.sim.pool_worlds import (
+    local_pool,
+    pinned_pool,
+    pool_drafts,
+    pool_variant,
+    pool_world,
+    routed_pool,
+    transfer_world,
+)
 from tests.sim.reached import Lines, lines_that_say
 
 WORLDS, SWEEP = 1_000, 100
@@ -47,6 +55,20 @@ def test_pinned_requests_give_the_same_tables() -> None:
         asked = pinned_pool(seed)
         said = difference(ask(sim.reference.replay, asked), ask(sim.engine.replay, asked))
         assert not said, f"pinned_pool({seed}): {said}"
+
+
+def test_pools_behind_routers_that_look_at_cost_give_the_same_tables() -> None:
+    for seed in range(200):
+        asked = routed_pool(seed)
+        said = difference(ask(sim.reference.replay, asked), ask(sim.engine.replay, asked))
+        assert not said, f"routed_pool({seed}): {said}"
+
+
+def test_prompts_that_stay_local_give_the_same_tables() -> None:
+    for seed in range(200):
+        asked = local_pool(seed)
+        said = difference(ask(sim.reference.replay, asked), ask(sim.engine.replay, asked))
+        assert not said, f"local_pool({seed}): {said}"
 
 
 @pytest.mark.parametrize(("name", "role"), [("pinned_rank", "decode"), ("pinned_prefill_rank", "prefill")])
@@ -130,6 +152,10 @@ def test_the_worlds_reach_every_event_and_every_line() -> None:
         with Lines([file]) as found:
             ask(sim.reference.replay, transfer_world(seed))
         lines.hit |= found.hit
+    with lines:
+        for seed in range(20):
+            ask(sim.reference.replay, routed_pool(seed))
+            ask(sim.reference.replay, local_pool(seed))
     wanted = {"Deadlock", "failed", "rejected", "stopped", "chunked", "reused", "sent in part", "waited for room"}
     wanted |= {"activated late", "waited for a place", "released late", "computed again on a decode worker"}
     wanted |= {f"preempted on a {role} worker" for role in ("prefill", "decode")}

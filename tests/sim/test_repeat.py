@@ -30,7 +30,7 @@ from sim.timing.tabulated import pack
 from tests.sim import arrays, test_pools, test_timing, test_timing_arrays
 from tests.sim.answers import ask, difference
 from tests.sim.pool_play import play
-from tests.sim.pool_worlds import pool_variant, pool_world
+from tests.sim.pool_worlds import local_pool, pool_variant, pool_world, routed_pool
 from tests.sim.reached import Lines, lines_that_say
 from tests.sim.worlds import RARE, World, world
 
@@ -113,6 +113,7 @@ def uncompiled() -> None:
         print(*digests(PLAIN), sep="\n")
         play(range(100))
         pools()
+        routed()
         tabulated_prices()
         livelocks()
     # No state leads there, see OUT_OF_REACH in test_differential.py.
@@ -132,6 +133,16 @@ def pools() -> None:
         load = Workload(np.zeros(n, np.int64), np.full(n, 9), np.full(n, 2))
         side = EngineSpec(max_num_seqs=seqs, async_scheduling=False, timing=FixedTiming(prefill_ms, 1.0))
         ask(sim.engine.replay, World(PoolsSpec(side, side, Transfer()), load))
+
+
+def routed() -> None:
+    for seed in range(60):
+        ask(sim.engine.replay, routed_pool(seed))
+        ask(sim.engine.replay, local_pool(seed))
+        asked = world(seed, "routed")
+        if asked.spec.speculation is not None:
+            assert not difference(ask(sim.reference.replay, asked), ask(sim.engine.replay, asked)), seed
+        ask(sim.engine.replay, asked)
 
 
 def tabulated_prices() -> None:

@@ -21,6 +21,7 @@ from sim.spec import (
     FlatTiming,
     FrontEnd,
     PolynomialTiming,
+    Routing,
     Speculation,
     TableTiming,
     Timing,
@@ -136,12 +137,27 @@ def deep(rng: random.Random) -> World:
     return _woven(rng, _world(rng, n, most_prompt, most_output, block_tokens, seqs, sharing=sharing))
 
 
+def routed(rng: random.Random) -> World:
+    """Up to 16 requests behind a KV-aware router: several workers and ranks, prompts that share much."""
+    n, block_tokens = rng.randint(4, 16), rng.choice([1, 2, 3, 4])
+    lengths = rng.choice([12, 24, 40]), rng.choice([6, 14])
+    ranks = rng.choice([(2, 1), (3, 1), (2, 2), (1, 3), (4, 1)])
+    sharing = _groups if rng.random() < 0.5 else _tree
+    made = _woven(rng, _world(rng, n, *lengths, block_tokens, rng.randint(2, 7), sharing=sharing, ranks=ranks))
+    return World(replace(made.spec, routing=routing(rng)), made.load)
+
+
+def routing(rng: random.Random) -> Routing:
+    return Routing(rng.choice([1.0, 1.0, 0.5, 0.0, 0.3]), rng.choice([1.0, 1.0, 2.0, 0.0, 0.7]))
+
+
 FAMILIES: dict[str, Callable[[random.Random], World]] = {
     "small": small,
     "squeezed": squeezed,
     "throttled": throttled,
     "chorus": chorus,
     "deep": deep,
+    "routed": routed,
 }
 
 
