@@ -268,11 +268,12 @@ def unproven(deployment: Deployment) -> tuple[str, ...]:
         "transfer_failures": moved is not None and moved.failure_rate > 0,
         "handoff_timeout": moved is not None and moved.timeout_ns is not None,
         # Written from the router's documentation.
-        "conditional_disaggregation": isinstance(deployment, PoolsSpec)
-        and deployment.local_prefill_tokens is not None,
+        "conditional_disaggregation": isinstance(deployment, PoolsSpec) and deployment.local_prefill_tokens is not None,
         # Two batches in flight and ranks in lockstep: each is confirmed alone, the pair was never recorded.
-        "async_with_attention_dp": spec.async_scheduling and spec.dp > 1,
-        "max_utilization": spec.profile == "trtllm" and spec.capacity_policy == "max_utilization",
+        "async_with_attention_dp": any(side.async_scheduling and side.dp > 1 for side in deployment.sides),
+        "async_in_separate_pools": moved is not None and any(side.async_scheduling for side in deployment.sides),
+        "max_utilization": spec.profile == "trtllm"
+        and any(side.capacity_policy == "max_utilization" for side in deployment.sides),
         "eagle": drafts is not None and drafts.kind == "eagle",
         "ngram_trigger_rate": drafts is not None and drafts.trigger_rate < 1,
         "drafts_off_above_a_batch": drafts is not None and drafts.max_batch is not None,

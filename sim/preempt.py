@@ -52,6 +52,10 @@ def preempt(cfg, inp, st, k, slot, now, victim, asker, extra):
         rank[k, S.N_PREFILL] -= 1
     elif state == S.PAUSED:
         rank[k, S.N_PAUSED] -= 1
+    elif cfg.role == S.PREFILLS:
+        # LAST: what its pass computed can no longer be handed over, so it is computed again.
+        leave_calendar(cfg, st, k, victim)
+        state = S.WAITING
     elif q[victim, S.OUTPUT] > 0:
         # LAST: it stays in the calendar, where the delivery of its last token finds it.
         close_span(st, victim, q[victim, S.OUTPUT] - q[victim, S.RECEIVED])

@@ -135,9 +135,11 @@ def _roles(raw: Raw) -> Iterator[Fault]:
         if not raw.has(f"engine.workers.{role}"):
             yield Fault(f"engine.workers.{role}", ABSENT, "required; add it")
     names = ("engine.speculation", "engine.nextn")
-    drafts = [name for name in names if raw.get(name) not in (ABSENT, None, 0)]
-    if apart and drafts and raw.has("engine.conditional_disaggregation"):
-        remedy = f"is not available with {drafts[0]}; keep one of them"
+    found = [name for name in names if raw.get(name) not in (ABSENT, None, 0)]
+    ahead = [f"engine.workers.{role}.scheduler.async_scheduling" for role in POOLS]
+    found += [name for name in ahead if raw.get(name) is True]
+    if apart and found and raw.has("engine.conditional_disaggregation"):
+        remedy = f"is not available with {found[0]}; keep one of them"
         yield Fault("engine.conditional_disaggregation", raw.get("engine.conditional_disaggregation"), remedy)
     alone = {
         "kv_transfer": "KV moves only between separate pools",
@@ -191,8 +193,8 @@ def _pools(raw: Raw) -> Iterator[Fault]:
         )
     for role in POOLS:
         field = f"engine.workers.{role}.scheduler.async_scheduling"
-        if raw.get(field) is True:
-            yield Fault(field, True, "separate pools choose synchronously; use false, or remove it")
+        if raw.get(field) is True and raw.get("profile") == "parity":
+            yield Fault(field, True, "separate pools choose synchronously in profile parity; use false, or remove it")
 
 
 def _of_worker(raw: Raw) -> Iterator[Fault]:

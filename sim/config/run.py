@@ -125,8 +125,9 @@ class RunConfig(Section):
         return self._alone(workers.prefill), self._alone(workers.decode)
 
     def _alone(self, worker: Worker) -> RunConfig:
-        """The same with these workers only; they choose synchronously."""
-        scheduler = worker.scheduler.model_copy(update={"async_scheduling": False})
+        """The same with these workers only; they choose synchronously unless told otherwise."""
+        asked = worker.scheduler.async_scheduling is True
+        scheduler = worker.scheduler.model_copy(update={"async_scheduling": asked})
         alone = Workers(aggregated=worker.model_copy(update={"scheduler": scheduler}))
         of_none = {"mode": "aggregated", "workers": alone, "kv_transfer": None, "conditional_disaggregation": None}
         others = {"router": Router(), "evaluation": Evaluation(sla=self.evaluation.sla)}
@@ -150,7 +151,7 @@ class RunConfig(Section):
     @property
     def async_scheduling(self) -> bool:
         """Whether the next pass is chosen while one runs; unset: on for vLLM, but for ngram drafts (6.3), and no other
-        backend has it. Separate pools have not."""
+        backend has it. In separate pools each role has its own, off unless asked for; see `sides`."""
         if self.engine.mode == "disaggregated" or self.profile == "trtllm":
             return False
         if self.speculation is not None and self.speculation.kind == "ngram":
@@ -173,7 +174,9 @@ class RunConfig(Section):
         if self.engine.mode == "disaggregated":
             prefill, decode = self.sides
             of_sides = tuple(
-                f"{role}: {said}" for role, side in (("prefill", prefill), ("decode", decode)) for said in side.warnings
+                f"{role}: {said}"
+                for role, side in (("prefill", prefill), ("decode", decode))
+                for said in side._pool_warnings
             )
             return of_sides + self.transfer_warnings
         worker = self.worker
@@ -197,6 +200,13 @@ class RunConfig(Section):
         if worker.parallelism.attention_data > 1 and self.async_scheduling:
             found.append("async_scheduling with attention_data above 1 has never been compared with a real engine")
         return tuple(found)
+
+    @property
+    def _pool_warnings(self) -> tuple[str, ...]:
+        """The same of one side of separate pools."""
+        if not self.async_scheduling:
+            return self.warnings
+        return (*self.warnings, "async_scheduling in separate pools has never been compared with a real engine")
 
     @property
     def estimation_mode(self) -> str | None:
@@ -301,7 +311,8 @@ class RunConfig(Section):
                 continue
             values["engine"]["workers"][role]["timing"] = worker.timing.canonical()
             scheduler = values["engine"]["workers"][role]["scheduler"]
-            scheduler["async_scheduling"] = self.async_scheduling
+            asked = worker.scheduler.async_scheduling is True
+            scheduler["async_scheduling"] = self.async_scheduling if role == "aggregated" else asked
             if scheduler["capacity_policy"] == "guaranteed_no_evict":
                 scheduler["capacity_policy"] = None  # the default, said aloud
             scheduler["reserve_full_isl"] = worker.scheduler.reserve_full_isl is not False

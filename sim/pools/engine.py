@@ -43,8 +43,12 @@ def replay(
     _check_pins(spec, workload)
     if spec.prefill.speculation is not None and spec.decode.speculation is None:
         raise WorkloadError("prefill.speculation: drafts are verified in the decode pool; give it a drafter as well")
+    if spec.profile == "parity" and any(side.async_scheduling for side in spec.sides):
+        raise WorkloadError("async_scheduling: separate pools have it in profile vllm only; set it to False")
     if spec.local_prefill_tokens is not None and spec.speculation is not None:
         raise WorkloadError("local_prefill_tokens: decode workers that draft prefill nothing themselves; leave it out")
+    if spec.local_prefill_tokens is not None and any(side.async_scheduling for side in spec.sides):
+        raise WorkloadError("local_prefill_tokens: not known together with async_scheduling; leave one of them out")
     load_kernels(drafting=spec.speculation is not None, routing=spec.looks_at_ranks)
     began = time.perf_counter()
     caching = spec.prefill.prefix_caching or spec.decode.prefix_caching

@@ -91,7 +91,9 @@ def _hand_out_items(cfg, inp, st, po, pre, k, slot, tokenless):
     for i in range(pre.n_items[k, slot]):
         item = pre.items[k, slot, i]
         r = item[D.I_REQUEST]
-        if item[D.I_LIVE] and item[D.I_SAMPLES] and (q[r, S.OUTPUT] == 0) == tokenless:
+        if item[D.I_LIVE] == 0 or item[D.I_SAMPLES] == 0 or (q[r, S.OUTPUT] == 0) != tokenless:
+            continue
+        if item[D.I_EPOCH] == pre.d[q[r, D.SLOT], D.EPOCH]:  # otherwise it was thrown out meanwhile
             n += 1
             _note_held(cfg, inp, st, po, k, r, pre.d[q[r, D.SLOT], D.BLOCKS])
             leave_slot(st, pre, k, r)

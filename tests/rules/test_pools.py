@@ -336,6 +336,38 @@ def test_section_9_max_utilization_reserves_what_is_needed_now(engine: str) -> N
     assert not passes["prefill_ns"][passes["worker"] == 1].any()
 
 
+AHEAD = {"async_scheduling": True}
+
+
+@pytest.mark.parametrize(("decode", "first"), [({}, 21), (AHEAD, 22)])
+def test_pd_5_who_is_activated_joins_the_pass_that_is_chosen_next(
+    engine: str, decode: Mapping[str, Any], first: int
+) -> None:
+    """A decodes in passes of 1 ms from 10 on. B is held, reserved and activated at 20, between passes. Chosen ahead,
+    the pass of 20 has been chosen at 19 without B; the choice made at 20 is that of the pass of 21."""
+    got = pools(engine, {"A": Ask(4, 20), "B": Ask(4, 2, at=1)}, decode=decode, profile="vllm")
+    assert got.tokens("A") == [float(t) for t in range(11, 31)]
+    assert got.instants("B") == (20, 20, 20, first - 1, 20)
+    assert got.tokens("B") == [first, first + 1]
+
+
+def test_6_an_idle_decode_worker_that_chooses_ahead_takes_a_handoff_at_once(engine: str) -> None:
+    got = pools(engine, {"A": Ask(4, 3), "B": Ask(4, 1, at=30)}, decode=AHEAD, profile="vllm")
+    assert got.tokens("A") == [11, 12, 13] and got.tokens("B") == [41]
+    assert got.column("chosen_ns", worker=1) == [10 * MS, 10 * MS, 11 * MS, 40 * MS]
+
+
+@pytest.mark.parametrize(("prefill", "held"), [({}, 20), (AHEAD, 30)])
+def test_6_a_prefill_worker_that_chooses_ahead_reads_arrivals_a_pass_later(
+    engine: str, prefill: Mapping[str, Any], held: int
+) -> None:
+    """A takes two passes of 8 tokens. B arrives in the first, for whose end the second has been chosen already."""
+    asks = {"A": Ask(12, 1), "B": Ask(4, 1, at=5)}
+    prefill = {"max_batched_tokens": 8, "max_num_seqs": 8, **prefill}
+    got = pools(engine, asks, prefill=prefill, profile="vllm")
+    assert (got.handoff("A")["held_ns"], got.handoff("B")["held_ns"]) == (20, held)
+
+
 def test_both_first_instants_are_kept(engine: str) -> None:
     """TTFT counts to the decode worker's token; the prefill's end stays at hand for those who count to that."""
     got = pools(engine, {"A": Ask(8, 2, at=3)}, transfer=Transfer(fallback_ns=4 * MS))

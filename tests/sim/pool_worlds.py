@@ -95,6 +95,51 @@ def local_pool(seed: int) -> World:
     )
 
 
+def pool_ahead(seed: int) -> World:
+    """A vLLM pool world in which one role or both choose one pass ahead; every third drafts."""
+    rng = random.Random(seed)
+    base = random.Random(f"ahead {seed}").randrange(1 << 30)
+    asked = transfer_world(base) if rng.random() < 0.25 else pool_world(base)
+    while asked.spec.profile != "vllm":
+        base += 1
+        asked = transfer_world(base) if rng.random() < 0.25 else pool_world(base)
+    spec = asked.spec
+    assert isinstance(spec, PoolsSpec)
+    ahead = rng.choice([(True, True), (True, False), (False, True)])
+    prefill, decode = (replace(side, async_scheduling=on) for side, on in zip(spec.sides, ahead, strict=True))
+    if rng.random() < 0.33:
+        speculation = replace(
+            any_speculation(rng, len(asked.load)), kind=rng.choice(["mtp", "eagle"]), trigger_rate=1.0
+        )
+        prefill, decode = (replace(side, speculation=speculation) for side in (prefill, decode))
+    longest = -(-int((asked.load.prompt_tokens + asked.load.output_tokens).max()) // decode.block_tokens)
+    if rng.random() < 0.4:
+        prefill = replace(prefill, blocks=longest + rng.randint(1, 12))
+    if rng.random() < 0.4:
+        decode = replace(decode, blocks=longest + rng.randint(1, 12))
+    return World(replace(spec, prefill=prefill, decode=decode), asked.load)
+
+
+def thrown_out_in_flight() -> World:
+    """A prompt loses its blocks while its last chunk is in flight: throttled waves let one that needs a single token
+    past another that needs more, and the latter asks for a block."""
+    asked = pool_ahead(642)
+    spec, longest = asked.spec, int(asked.load.prompt_tokens.max())
+    assert isinstance(spec, PoolsSpec)
+    side = spec.prefill
+    budget = max(4, min(side.max_batched_tokens, 16))
+    prefill = replace(
+        side,
+        dp=2,
+        prefill_schedule_interval=2,
+        blocks=-(-longest // side.block_tokens) + 1,
+        max_num_seqs=min(max(side.max_num_seqs, 4), budget),
+        max_batched_tokens=budget,
+        prefix_caching=True,
+    )
+    return World(replace(spec, prefill=prefill), asked.load)
+
+
 def _side(rng: random.Random, profile: Any, block_tokens: int, caching: bool) -> EngineSpec:
     seqs = rng.choice([64, 64, 1, 2, 3, 5])
     budget = rng.choice([256, 64, 33, 16, 7])

@@ -12,6 +12,7 @@ from sim.config import ConfigError, load_run_config
 from sim.spec import Routing, Speculation
 
 FIXED = {"type": "fixed", "prefill_ms": 10, "decode_ms": 3}
+AHEAD = {"timing": FIXED, "scheduler": {"async_scheduling": True}}
 
 
 def pools(**engine: Any) -> dict[str, Any]:
@@ -97,6 +98,15 @@ def test_trtllm_blocks_are_its_own_on_both_sides() -> None:
     assert [side.engine_spec().block_tokens for side in config.sides] == [32, 32]
 
 
+def test_each_role_chooses_ahead_where_asked() -> None:
+    config = load_run_config(pools(workers={"decode": AHEAD}))
+    assert [side.engine_spec().async_scheduling for side in config.sides] == [False, True]
+    workers = config.canonical()["engine"]["workers"]
+    assert [workers[role]["scheduler"]["async_scheduling"] for role in workers] == [False, True]
+    assert "decode: async_scheduling in separate pools has never been compared with a real engine" in config.warnings
+    assert config.canonical() != load_run_config(pools()).canonical()
+
+
 def test_both_roles_draft() -> None:
     config = load_run_config(pools(nextn=2, nextn_accepted=1.5))
     assert {side.engine_spec().speculation for side in config.sides} == {Speculation("mtp", 2, (1.0, 0.5))}
@@ -127,8 +137,8 @@ def test_each_role_has_a_capacity_policy_of_its_own() -> None:
             "engine.workers.decode.kv_cache.block_size=16: blocks are handed over whole; use that of the prefill",
         ),
         (
-            pools(workers={"decode": {"timing": FIXED, "scheduler": {"async_scheduling": True}}}),
-            "engine.workers.decode.scheduler.async_scheduling=True: separate pools choose synchronously",
+            {"profile": "parity", **pools(workers={"decode": AHEAD})},
+            "engine.workers.decode.scheduler.async_scheduling=True: separate pools choose synchronously in profile",
         ),
         (
             pools(workers={"prefill": {"timing": FIXED, "scheduler": {"max_batched_tokens": 4, "max_sequences": 9}}}),
@@ -154,6 +164,10 @@ def test_each_role_has_a_capacity_policy_of_its_own() -> None:
         (
             pools(conditional_disaggregation={"local_prefill_tokens": 0}),
             "engine.conditional_disaggregation.local_prefill_tokens=0: must be greater than 0",
+        ),
+        (
+            pools(workers={"decode": AHEAD}, conditional_disaggregation={"local_prefill_tokens": 9}),
+            "engine.conditional_disaggregation: is not available with engine.workers.decode.scheduler.async_scheduling",
         ),
         (pools(mode="split"), "engine.mode='split': use aggregated, or disaggregated"),
         (pools(nextn=2), "engine.nextn_accepted: required with engine.nextn=2; add it"),
