@@ -137,7 +137,8 @@ def _figures(study: Study) -> dict[str, float]:
 def _shown(study: Study, drift: list[dict[str, Any]]) -> dict[str, Any]:
     text = report_text(study.report, slices=("all", "standing", "backend", "rows both answer"))
     shown: dict[str, Any] = {"report": dg.MetadataValue.md(f"```text\n{text}\n\n{drift_text(drift)}\n```")}
-    picture = markdown(pictures(study), "predicted against measured")
-    if len(picture) <= MAX_PICTURE_BYTES:
+    predicted = any(row["predictor"] == OURS and row["prediction"] is not None for row in study.accuracy)
+    picture = markdown(pictures(study), "predicted against measured") if predicted else ""
+    if 0 < len(picture) <= MAX_PICTURE_BYTES:
         shown["errors"] = dg.MetadataValue.md(picture)
     return shown
