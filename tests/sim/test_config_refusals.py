@@ -102,7 +102,7 @@ def test_a_file_that_asks_for_nothing_we_lack_runs_unchanged() -> None:
         ("engine.database_mode=HYBRID", "engine.database_mode", "remove it"),
         ("engine.fallback_policy=allow", "engine.fallback_policy", "remove it"),
         ("engine.estimation_mode=magic", "engine.estimation_mode", "not one of the allowed values"),
-        ("engine.tokenization={workers: 2}", "engine.tokenization", "tokenizer time is not modelled"),
+        ("engine.tokenization={workers: 2}", "engine.tokenization", "unknown field; remove it"),
         ("engine.workers.aggregated.kv_cache.host_offload={num_host_blocks: 1}", "kv_cache.host_offload", "remove it"),
         ("engine.workers.aggregated.kv_cache.capacity={type: default, bytes: 5}", "capacity.bytes", "in blocks"),
         (
