@@ -265,6 +265,7 @@ def unproven(deployment: Deployment) -> tuple[str, ...]:
         "separate_pools_as_vllm": isinstance(deployment, PoolsSpec) and spec.profile == "vllm",
         "transfers_share_links": moved is not None and moved.links != "none",
         "transfer_first_byte": moved is not None and moved.first_byte_ns > 0,
+        "transfer_overlap": moved is not None and moved.layers > 0,
         "transfer_failures": moved is not None and moved.failure_rate > 0,
         "handoff_timeout": moved is not None and moved.timeout_ns is not None,
         # Written from the router's documentation.

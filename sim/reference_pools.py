@@ -82,6 +82,11 @@ class Handoff:
     work: int = 0  # duration, when the link is its own, ns
     ends: int = -1  # on a FIFO link, once it has it
     due: int = 0  # on a link with fair shares: work of a member that was there all the time
+    # PD-19, when the prompt is not computed yet: end of its last pass, and of that pass's first layer. The transfer
+    # cannot end before `floor`.
+    until: int = -1
+    first_layer: int = -1
+    floor: int = -1
 
     @property
     def outcome(self) -> int:
@@ -356,9 +361,30 @@ class Pools:
     def hold(self, source: Worker, bootstrap: Request, now: int) -> None:
         """PD-12: the destination is asked once the prompt is computed; targets take turns in that order (RT-2),
         but for pins (RT-1) and where a router says (RT-4)."""
+        if not self.spec.transfer.layers:
+            self.ask(source, bootstrap)
+        handoff = self.handoffs[bootstrap.index]
+        handoff.held = now
+        if handoff.target is None:
+            self.end(handoff.request, FAILED, self.never_held(handoff.request), now)  # PD-14a
+            source.commands.append(("release", handoff))
+        elif self.spec.transfer.timeout_ns is not None:
+            self.deadlines.append(handoff)
+
+    def ask_early(self, source: PrefillWorker, now: int) -> None:
+        """PD-19: a pass begins; who will be computed by it to the end of the prompt has its destination asked now."""
+        assert source.end is not None
+        for rank in source.acting:
+            items = [item for item in rank.queue[0].items if item.samples and item.epoch == item.request.epoch]
+            for item in sorted(items, key=lambda item: item.request.output > 0):
+                handoff = self.ask(source, item.request)
+                handoff.until = source.end
+                handoff.first_layer = now + cdiv(source.end - now, self.spec.transfer.layers)
+
+    def ask(self, source: Worker, bootstrap: Request) -> Handoff:
+        """The next target in turn is asked for room, if it could ever have it."""
         request = self.requests[bootstrap.index]
-        handoff = Handoff(request, bootstrap, source, held=now)
-        self.handoffs[request.index] = handoff
+        handoff = self.handoffs[request.index] = Handoff(request, bootstrap, source)
         place = pin_of(self.load.pinned_rank, request)
         if place < 0 and self.decode_router is not None:
             place = self.decode_router.choose(request, [rank for _, rank in self.targets])
@@ -366,19 +392,15 @@ class Pools:
             place = self.next_target
             self.next_target = (place + 1) % len(self.targets)
         worker, rank = self.targets[place]
-        reason = self.never_held(request)
-        if reason:
-            self.end(request, FAILED, reason, now)  # PD-14a
-            source.commands.append(("release", handoff))
-            return
+        if self.never_held(request):
+            return handoff
         assert isinstance(worker, DecodeWorker) and isinstance(rank, DecodeRank)
         handoff.target, handoff.rank = worker, rank
         request.worker, request.dp_rank = rank.worker, rank.dp_rank
         if self.decode_router is not None:
             self.decode_router.place(request, rank)
         worker.commands.append(("reserve", handoff))
-        if self.spec.transfer.timeout_ns is not None:
-            self.deadlines.append(handoff)
+        return handoff
 
     def never_held(self, request: Request) -> int:
         """Why no decode worker can ever take this prompt over, or NO_REASON."""
@@ -501,8 +523,10 @@ class Pools:
     def start(self, now: int) -> bool:
         moved = False
         for source in self.prefill:
-            if source.end is None:
-                moved |= source.start(now)
+            if source.end is None and source.start(now):
+                moved = True
+                if self.spec.transfer.layers:
+                    self.ask_early(source, now)
         for target in self.decode:
             while target.end is None:
                 if target.start(now):
@@ -610,5 +634,6 @@ def replay(spec: PoolsSpec, workload: Workload, sink: Sink) -> Outcome:
             raise TimingError(CLOCK_MESSAGE)
         now = upcoming
     for _, handoff in sorted(pools.handoffs.items()):
-        out.log_handoff(handoff, spec.transfer)
+        if handoff.held >= 0:
+            out.log_handoff(handoff, spec.transfer)
     return finish(PoolsEvidence(spec, compiled=False), out, requests, sink, now, began)

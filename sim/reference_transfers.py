@@ -1,4 +1,5 @@
-"""The executable specification of KV transfers that share links, fail or come too late (PD-10, PD-15, PD-17, PD-18).
+"""The executable specification of KV transfers that share links, fail, come too late, or begin while their prompt is
+computed (PD-10, PD-15, PD-17 to PD-19).
 
 Plain arithmetic on whole nanoseconds: no instant depends on the order in which floating-point numbers are added.
 """
@@ -6,10 +7,10 @@ Plain arithmetic on whole nanoseconds: no instant depends on the order in which 
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sim.reference import cdiv
 from sim.spec import PoolsSpec
 from sim.speculation import draws
 from sim.timing.plain import CLOCK_END_S, PAST_CLOCK_NS, nearest_ns
@@ -36,6 +37,10 @@ class Link:
         """When, as things stand, the next transfer is over, and which."""
         raise NotImplementedError
 
+    def over_at_once(self, handoff: Handoff, now: int) -> bool:
+        """Of a transfer without work. The last layer may still be computed: then the wire waits for that."""
+        return handoff.floor <= now
+
 
 class Fifo(Link):
     """One transfer after the other."""
@@ -43,7 +48,7 @@ class Fifo(Link):
     def join(self, handoff: Handoff, now: int) -> bool:
         if not self.members and handoff.work == 0:
             handoff.began = now
-            return True
+            return self.over_at_once(handoff, now)
         self.members.append(handoff)
         self.begin(now)
         return False
@@ -51,7 +56,7 @@ class Fifo(Link):
     def begin(self, now: int) -> None:
         first = self.members[0]
         if first.began < 0:
-            first.began, first.ends = now, min(now + first.work, PAST_CLOCK_NS)
+            first.began, first.ends = now, max(min(now + first.work, PAST_CLOCK_NS), first.floor)
 
     def leave(self, handoff: Handoff, now: int) -> None:
         self.members.remove(handoff)
@@ -90,7 +95,7 @@ class Fair(Link):
     def join(self, handoff: Handoff, now: int) -> bool:
         handoff.began = now
         if handoff.work == 0:
-            return True
+            return self.over_at_once(handoff, now)
         self.advance(now)
         handoff.due = min(self.served + handoff.work, PAST_CLOCK_NS)
         self.resize(lambda: self.members.append(handoff))
@@ -118,7 +123,7 @@ class Apart(Link):
 
     def join(self, handoff: Handoff, now: int) -> bool:
         handoff.began = handoff.queued
-        end = min(handoff.queued + handoff.work, PAST_CLOCK_NS)
+        end = max(min(handoff.queued + handoff.work, PAST_CLOCK_NS), handoff.floor)
         if end == now:
             return True
         heapq.heappush(self.heap, (end, self.order, handoff))
@@ -149,7 +154,8 @@ class Wire:
         self.links: list[Link] = [kind() for _ in range(spec.workers)]
         if spec.transfer.links == "none":
             self.links = [Apart()]
-        self.joining: deque[tuple[int, Handoff]] = deque()  # waits for the first byte, all of them equally long
+        self.waiting: list[tuple[int, int, Handoff]] = []  # heap: what happens without a link, and when
+        self.order = 0
 
     def link(self, handoff: Handoff) -> Link:
         place = {"per_source": handoff.bootstrap.worker, "per_destination": handoff.request.worker}
@@ -162,6 +168,9 @@ class Wire:
         longest = 2 * CLOCK_END_S
         work = self.transfer.fallback_ns if seconds is None else nearest_ns(min(seconds, longest))
         handoff.work = min(work, PAST_CLOCK_NS)
+        if self.transfer.layers:
+            # PD-19: the share of the last layer goes when that is computed.
+            handoff.floor = min(handoff.until + cdiv(handoff.work, self.transfer.layers), PAST_CLOCK_NS)
         if self.transfer.plain:
             handoff.transferred = min(now + self.transfer.first_byte_ns + handoff.work, PAST_CLOCK_NS)  # foreseen
         self.attempt(handoff, now)
@@ -169,12 +178,25 @@ class Wire:
     def attempt(self, handoff: Handoff, now: int) -> None:
         while True:
             handoff.attempts += 1
-            handoff.queued, handoff.began = min(now + self.transfer.first_byte_ns, PAST_CLOCK_NS), -1
+            ready = min(now + self.transfer.first_byte_ns, PAST_CLOCK_NS)
+            handoff.queued, handoff.began = max(ready, handoff.first_layer), -1
             if handoff.queued > now and self.transfer.links != "none":
-                self.joining.append((handoff.queued, handoff))
+                self.wait(handoff.queued, handoff)
                 return
-            if not self.link(handoff).join(handoff, now) or self.settled(handoff, now):
+            if not self.joined(handoff, now) or self.settled(handoff, now):
                 return
+
+    def joined(self, handoff: Handoff, now: int) -> bool:
+        """It joins its link. True if it is over at this very instant."""
+        if self.link(handoff).join(handoff, now):
+            return True
+        if handoff.work == 0 and self.transfer.links != "none" and handoff not in self.link(handoff).members:
+            self.wait(handoff.floor, handoff)
+        return False
+
+    def wait(self, when: int, handoff: Handoff) -> None:
+        heapq.heappush(self.waiting, (when, self.order, handoff))
+        self.order += 1
 
     def settled(self, handoff: Handoff, now: int) -> bool:
         """An attempt is over; False asks for another one."""
@@ -190,7 +212,7 @@ class Wire:
         return True
 
     def land(self, now: int) -> bool:
-        """What is due at this instant: transfers end, link by link; then those join whose latency is over."""
+        """What is due at this instant: transfers end, link by link; then others join or have their last layer."""
         moved = False
         while self.land_once(now):
             moved = True
@@ -203,22 +225,26 @@ class Wire:
                 moved = True
                 handoff = following[1]
                 link.leave(handoff, now)
-                if not self.settled(handoff, now):
+                if handoff.floor > now:
+                    self.wait(handoff.floor, handoff)  # fair shares: what it had was there before the last layer
+                elif not self.settled(handoff, now):
                     self.attempt(handoff, now)
-        while self.joining and self.joining[0][0] <= now:
+        while self.waiting and self.waiting[0][0] <= now:
             moved = True
-            _, handoff = self.joining.popleft()
-            if self.link(handoff).join(handoff, now) and not self.settled(handoff, now):
+            _, _, handoff = heapq.heappop(self.waiting)
+            over = handoff.began >= 0 or self.joined(handoff, now)
+            if over and not self.settled(handoff, now):
                 self.attempt(handoff, now)
         return moved
 
     def give_up(self, handoff: Handoff, now: int) -> None:
         """Whatever of it is on its way is dropped at once."""
-        if any(each is handoff for _, each in self.joining):
-            self.joining = deque(row for row in self.joining if row[1] is not handoff)
+        if any(each is handoff for _, _, each in self.waiting):
+            self.waiting = [row for row in self.waiting if row[2] is not handoff]
+            heapq.heapify(self.waiting)
         elif handoff.attempts and handoff.transferred < 0:
             self.link(handoff).leave(handoff, now)
 
     def next_time(self) -> int | None:
         ends = [following[0] for link in self.links if (following := link.next_end()) is not None]
-        return min([*ends, *(when for when, _ in list(self.joining)[:1])], default=None)
+        return min([*ends, *(when for when, _, _ in self.waiting[:1])], default=None)

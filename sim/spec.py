@@ -275,7 +275,7 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How KV moves from a prefill to a decode worker (PD-7 to PD-10, PD-15, PD-17 to PD-20).
+    """How KV moves from a prefill to a decode worker (PD-7 to PD-10, PD-15, PD-17 to PD-19).
 
     Attributes:
         bytes_per_token: KV bytes of one token on the prefill side; None: transfers take `fallback_ns`.
@@ -291,6 +291,8 @@ class Transfer:
         retries: attempts after the first one.
         timeout_ns: a handoff is canceled when it is not activated so long after its prompt was held; None: never.
         seed: of the failures, 0 to 2^64 - 1.
+        layers: the destination is asked when the pass begins that computes a prompt to its end, and the KV of each of
+            so many layers is sent as soon as that pass has computed it; 0: both when the prompt is computed.
     """
 
     bytes_per_token: float | None = None
@@ -305,11 +307,12 @@ class Transfer:
     retries: int = 0
     timeout_ns: int | None = None
     seed: int = 42
+    layers: int = 0
 
     @property
     def plain(self) -> bool:
         """Whether the end of every transfer is known when it is asked for."""
-        return self.links == "none" and not self.failure_rate and self.timeout_ns is None
+        return self.links == "none" and not self.failure_rate and self.timeout_ns is None and not self.layers
 
     @property
     def failure_threshold(self) -> int:

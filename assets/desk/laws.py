@@ -211,16 +211,19 @@ LAWS = (
         "handoffs_keep_their_order",
         "error",
         "handoffs",
-        "a prompt is held, its room reserved, its KV sent and taken note of, in this order; the source keeps its "
-        "blocks until the KV has arrived or is given up; no token comes before",
+        "a prompt is held, its room reserved (before, with overlap), its KV sent and taken note of, in this order; the "
+        "source keeps its blocks until the KV has arrived or is given up; no token comes before",
         """
         SELECT 'request_id=' || h.request_id AS row_key,
-               greatest(h.prefill_admitted_ns - h.held_ns, h.held_ns - h.reserved_ns, h.reserved_ns - h.transferred_ns,
+               greatest(h.prefill_admitted_ns - h.held_ns, if(o.overlap, NULL, h.held_ns - h.reserved_ns),
+                        h.held_ns - h.transferred_ns, h.reserved_ns - h.transferred_ns,
                         h.transferred_ns - h.activated_ns, h.activated_ns - h.decode_admitted_ns,
                         h.reserved_ns - h.queued_ns, h.queued_ns - h.began_ns, h.began_ns - h.transferred_ns,
                         if(h.outcome IN ('transfer_failed', 'timed_out'), r.end_ns, h.transferred_ns) - h.released_ns,
                         r.end_ns - h.withdrawn_ns, h.decode_admitted_ns - r.first_token_ns) AS figure
-        FROM (FROM handoffs WHERE run_id = $run) h JOIN (FROM requests WHERE run_id = $run) r USING (request_id)
+        FROM (FROM handoffs WHERE run_id = $run) h JOIN (FROM requests WHERE run_id = $run) r USING (request_id),
+             (SELECT (config_json ->> '$.engine.kv_transfer.overlap') IS NOT NULL AS overlap
+              FROM runs WHERE run_id = $run) o
         WHERE figure > 0
         """,
         "one instant lies {figure:,.0f} ns before the one it follows",
@@ -250,18 +253,20 @@ LAWS = (
         "transfers_have_time_for_their_bytes",
         "error",
         "handoffs",
-        "every transfer takes at least its bytes over the bandwidth, and exactly that where nothing is shared",
+        "every transfer takes at least its bytes over the bandwidth, and exactly that where nothing else makes it wait",
         """
         WITH link AS (
             SELECT coalesce(config_json ->> '$.engine.kv_transfer.links', 'none') AS links,
                    coalesce(config_json ->> '$.engine.kv_transfer.sharing', 'fifo') AS sharing,
+                   (config_json ->> '$.engine.kv_transfer.overlap') IS NOT NULL AS overlap,
                    CAST(config_json ->> '$.engine.kv_transfer.bandwidth_gb_per_second' AS DOUBLE) AS rate
             FROM runs WHERE run_id = $run)
         SELECT 'request_id=' || h.request_id AS row_key,
                h.sent_bytes / link.rate - (h.transferred_ns - h.began_ns) AS figure
         FROM (FROM handoffs WHERE run_id = $run) h, link
         WHERE h.sent_bytes IS NOT NULL AND h.transferred_ns IS NOT NULL AND link.rate IS NOT NULL
-          AND (figure > 1 OR (figure < -1 AND (link.links = 'none' OR link.sharing = 'fifo')))
+          AND (figure > 1
+               OR (figure < -1 AND NOT link.overlap AND (link.links = 'none' OR link.sharing = 'fifo')))
         """,
         "it lacks {figure:,.0f} ns",
     ),

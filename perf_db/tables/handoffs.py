@@ -22,7 +22,13 @@ HANDOFFS = Table(
             "prompt computed; from now on the source holds its blocks. Where runs.ttft_ends is `prefill`, TTFT counts "
             "to here",
         ),
-        Column("reserved_ns", Dtype.INT64, "ns", "destination blocks taken; null not yet", nullable=True),
+        Column(
+            "reserved_ns",
+            Dtype.INT64,
+            "ns",
+            "destination blocks taken; null not yet. With overlap it may come before held_ns",
+            nullable=True,
+        ),
         Column(
             "transferred_ns",
             Dtype.INT64,
@@ -52,7 +58,8 @@ HANDOFFS = Table(
             "queued_ns",
             Dtype.INT64,
             "ns",
-            "its last attempt joins the link, first_byte_ms after it was asked for; null if none",
+            "its last attempt joins the link: first_byte_ms after it was asked for and, with overlap, when its first "
+            "layer is computed; null if none",
             nullable=True,
         ),
         Column(

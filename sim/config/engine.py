@@ -136,6 +136,12 @@ class Workers(Section):
     encoder: Annotated[Any, only(None, because="vision encoders are not modelled; remove it")] = None
 
 
+class LayerWise(Section):
+    """KV that is sent layer by layer, while the pass computes that completes the prompt."""
+
+    layers: Annotated[int, Field(gt=0, le=10_000)]
+
+
 class KvTransfer(Section):
     """How KV gets from a prefill to a decode worker. Unless they share links, transfers do not slow each other."""
 
@@ -149,6 +155,7 @@ class KvTransfer(Section):
     failure_rate: Annotated[float, Field(ge=0, le=1)] = 0.0  # of attempts, by the run's seed
     retries: Annotated[int, Field(ge=0, le=1000)] = 0  # after a failed attempt
     timeout_ms: Annotated[float, Field(ge=1e-6, le=1e9)] | None = None  # from held to activated; None: no limit
+    overlap: LayerWise | None = None  # None: KV is sent when the prompt is computed
 
 
 class ConditionalDisaggregation(Section):

@@ -280,6 +280,7 @@ class RunConfig(Section):
             retries=given.retries,
             timeout_ns=None if given.timeout_ms is None else max(round(float(given.timeout_ms) * 1e6), 1),
             seed=self.seed,
+            layers=0 if given.overlap is None else given.overlap.layers,
         )
 
     @property

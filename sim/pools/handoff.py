@@ -32,14 +32,10 @@ def _never_held(cfg, st, i):
 
 
 @kernel
-def hold(cfg, inp, st, po, i, now):
-    """PD-12: the destination is asked once the prompt is computed; targets take turns in that order (RT-2), but for
-    pins (RT-1) and where a router says (RT-4).
-
-    `cfg`: of the decode pool.
-    """
+def ask(cfg, inp, st, po, i):
+    """The next target in turn is asked for room (RT-2, but for pins: RT-1, and where a router says: RT-4). Why it could
+    never have it, if so."""
     h, g = po.h, po.g
-    h[i, P.HELD] = now
     target = inp.pinned[i] if cfg.pinned else -1
     if target >= 0:
         target += po.prefill_ranks
@@ -49,14 +45,50 @@ def hold(cfg, inp, st, po, i, now):
         target = g[P.NEXT_TARGET]
         g[P.NEXT_TARGET] = target + 1 if target + 1 < po.ranks else po.prefill_ranks
     reason = _never_held(cfg, st, i)
+    if reason == NO_REASON:
+        st.q[i, S.RANK] = target
+        enter_books(cfg, inp, st, st.route, i, target)
+        h[i, P.PHASE] = P.RESERVE
+        command(st, po, po.worker_of[target], i, P.NEXT_COMMAND)
+    return reason
+
+
+@kernel
+def ask_early(prefill, cfg, inp, st, po, worker, now):
+    """PD-19: a pass of this prefill worker begins; who will be computed by it has the destination asked now."""
+    low, until = po.w[worker, P.FIRST_RANK], st.w[worker, S.GROUP_END]
+    first_layer = now + cdiv(until - now, po.g[P.LAYERS])
+    for k in range(low, low + prefill.dp):
+        slot = st.r[k, S.QUEUE_HEAD]
+        if not st.r[k, S.ACTING] or st.b[k, slot, S.B_PASS] < 0:
+            continue
+        for tokenless in (True, False):
+            r = st.calendar[k, st.b[k, slot, S.B_PASS] & prefill.mask, 0]
+            while r >= 0:
+                if (st.q[r, S.OUTPUT] == 0) == tokenless:
+                    po.h[r - po.n, P.FIRST_LAYER] = first_layer
+                    po.h[r - po.n, P.FLOOR] = until
+                    ask(cfg, inp, st, po, r - po.n)
+                r = st.q[r, S.CNEXT]
+
+
+@kernel
+def hold(cfg, inp, st, po, i, now):
+    """PD-12: the destination is asked once the prompt is computed, unless that was done before (PD-19).
+
+    `cfg`: of the decode pool.
+    """
+    h, g = po.h, po.g
+    h[i, P.HELD] = now
+    if po.wired and g[P.LAYERS] > 0:
+        reason = _never_held(cfg, st, i)
+    else:
+        reason = ask(cfg, inp, st, po, i)
     if reason != NO_REASON:
         end_request(cfg, inp, st, i, FAILED, reason, now)
         h[i, P.PHASE] = P.OVER
         command(st, po, po.worker_of[h[i, P.SOURCE]], i, P.NEXT_RELEASE)
         return
-    st.q[i, S.RANK] = target
-    enter_books(cfg, inp, st, st.route, i, target)
-    h[i, P.PHASE] = P.RESERVE
     if po.wired and g[P.TIMEOUT] >= 0:
         # All have the same time, so the first to be held is the first to run out of it.
         h[i, P.NEXT_DEADLINE] = -1
@@ -65,7 +97,6 @@ def hold(cfg, inp, st, po, i, now):
         else:
             g[P.DEADLINE_HEAD] = i
         g[P.DEADLINE_TAIL] = i
-    command(st, po, po.worker_of[target], i, P.NEXT_COMMAND)
 
 
 @inlined

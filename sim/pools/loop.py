@@ -11,7 +11,7 @@ from sim.jit import entry, inlined, kernel
 from sim.loop import begin, fill, has_work, is_full
 from sim.pools.commands import end_request, listen
 from sim.pools.deadlines import expire
-from sim.pools.handoff import catch_up, hold, land, obey, try_to_reserve
+from sim.pools.handoff import ask_early, catch_up, hold, land, obey, try_to_reserve
 from sim.pools.wire import land_wired, next_event
 from sim.queues import drop_running
 from sim.result import NO_REASON, REJECTED
@@ -281,6 +281,8 @@ def _start(prefill, decode, inp, st, po, pre, dr, for_prefill, for_decode, now):
             status, begun = _start_worker(cfg, inp, st, po, drafter, prices, worker, now)
             if status != S.FINISHED:
                 return status
+            if begun and not decodes and po.wired and po.g[P.LAYERS] > 0:
+                ask_early(prefill, decode, inp, st, po, worker, now)
             if begun or not decodes:
                 break
             # A rank that could let nobody in tries its first reservation, and then chooses again.

@@ -100,7 +100,8 @@ def pools_of(spec: PoolsSpec, n: int) -> Pools:
     g[P.FAIR], g[P.FAILURES], g[P.RETRIES] = transfer.sharing == "fair", transfer.failure_threshold, transfer.retries
     g[P.TIMEOUT] = -1 if transfer.timeout_ns is None else transfer.timeout_ns
     g[P.LINKS_END] = FAR
-    g[P.JOINING_HEAD : P.DEADLINE_TAIL + 1] = -1
+    g[P.LAYERS] = transfer.layers
+    g[P.DEADLINE_HEAD] = g[P.DEADLINE_TAIL] = -1
     h = np.full((n, P.H_WIDTH), -1, np.int64)
     if not transfer.plain:
         h = np.full((n + n_links, P.H_WIDE), -1, np.int64)

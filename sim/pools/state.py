@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 # ---------------------------------------------------------------- handoffs: Pools.h, int64, -1 not yet
-# (n, H_WIDTH); where transfers share links, fail or come too late (n + links, H_WIDE), links behind the handoffs.
+# (n, H_WIDTH); where `Pools.wired` (n + links, H_WIDE), links behind the handoffs.
 (
     HELD,
     RESERVED,
@@ -35,13 +35,14 @@ H_WIDTH = 13
     BEGAN,  # when it had it
     DUE,  # on a FIFO link, its end; else work of a member that was there all the time, when this one is over
     OFF,  # it failed, or came too late
-    NEXT_JOINING,
     NEXT_MEMBER,  # of the same link
     NEXT_DEADLINE,
     WITHDRAWN,
     KEY,  # of its draws, the bits of an unsigned number
-) = range(13, 24)
-H_WIDE = 24
+    FIRST_LAYER,  # when that is computed, where its destination is asked before the prompt is
+    FLOOR,  # its transfer cannot end before this; until it is reserved, when its prompt will be computed
+) = range(13, 25)
+H_WIDE = 25
 
 # Columns of a link's row.
 (
@@ -92,12 +93,11 @@ W_WIDTH = 5
     FAILURES,  # an attempt fails when its draw is below this
     RETRIES,
     TIMEOUT,  # -1 none
+    LAYERS,  # 0: destinations are asked when the prompt is computed
     LINKS_END,  # next end on any link, FAR none
-    JOINING_HEAD,  # transfers whose first byte is awaited, in order
-    JOINING_TAIL,
     DEADLINE_HEAD,  # handoffs in order of their deadlines
     DEADLINE_TAIL,
-) = range(19)
+) = range(18)
 G_WIDTH = 24
 
 
@@ -111,7 +111,7 @@ class Pools(NamedTuple):
     local_tokens: int  # most that a decode rank may lack of a prompt it prefills itself; -1 it prefills none
     missing_only: int
     timed: int  # size and rate of transfers are known
-    wired: int  # transfers share links, fail or come too late
+    wired: int  # transfers share links, fail, come too late, or begin before their prompt is computed
     fallback_ns: int
     bytes_per_token: float
     fixed_bytes: float
@@ -122,5 +122,5 @@ class Pools(NamedTuple):
     w: np.ndarray
     g: np.ndarray
     worker_of: np.ndarray  # int32 (ranks,)
-    transfers: np.ndarray  # int64 (n + 1, 2), heap: end, sequence << 32 | request
+    transfers: np.ndarray  # int64 (n + 1, 2), heap: end, sequence << 32 | request; on links what happens without one
     obey: np.ndarray  # int32 (workers,): idle workers with commands

@@ -1,5 +1,5 @@
-"""KV transfers that share links, fail or come too late (PD-10, PD-15, PD-17, PD-18): `sim.reference_transfers`
-compiled.
+"""KV transfers that share links, fail, come too late, or begin while their prompt is computed (PD-10, PD-15, PD-17 to
+PD-19): `sim.reference_transfers` compiled.
 
 Transfers that do none of this never come here: their ends are known as they begin (`sim.pools.handoff`).
 """
@@ -10,6 +10,7 @@ import numpy as np
 
 import sim.pools.state as P
 import sim.state as S
+from sim.items import cdiv
 from sim.jit import inlined, kernel
 from sim.pools.commands import command, end_request
 from sim.result import FAILED, TRANSFER_FAILED
@@ -92,7 +93,17 @@ def _begin_first(po, link, now):
     first = h[link, P.MEMBERS_HEAD]
     if first >= 0 and h[first, P.BEGAN] < 0:
         h[first, P.BEGAN] = now
-        h[first, P.DUE] = min(now, PAST_CLOCK_NS - h[first, P.WORK]) + h[first, P.WORK]
+        end = min(now, PAST_CLOCK_NS - h[first, P.WORK]) + h[first, P.WORK]
+        h[first, P.DUE] = max(end, h[first, P.FLOOR])
+
+
+@kernel
+def _wait(po, i, when):
+    """Something happens to the transfer of i at that instant."""
+    g = po.g
+    heap_push(po.transfers, g[P.N_TRANSFERS], when, g[P.SEQUENCE] << 32 | i)
+    g[P.N_TRANSFERS] += 1
+    g[P.SEQUENCE] += 1
 
 
 @kernel
@@ -102,17 +113,18 @@ def _join(st, po, i, now):
     work = h[i, P.WORK]
     if g[P.LINKS] == P.NO_LINKS:
         h[i, P.BEGAN] = h[i, P.QUEUED]
-        end = min(h[i, P.QUEUED], PAST_CLOCK_NS - work) + work
+        end = max(min(h[i, P.QUEUED], PAST_CLOCK_NS - work) + work, h[i, P.FLOOR])
         if end == now:
             return True
-        heap_push(po.transfers, g[P.N_TRANSFERS], end, g[P.SEQUENCE] << 32 | i)
-        g[P.N_TRANSFERS] += 1
-        g[P.SEQUENCE] += 1
+        _wait(po, i, end)
         return False
     link = _link_of(st, po, i)
     if work == 0 and (g[P.FAIR] or h[link, P.MEMBERS_N] == 0):
         h[i, P.BEGAN] = now
-        return True
+        if h[i, P.FLOOR] <= now:
+            return True
+        _wait(po, i, h[i, P.FLOOR])
+        return False
     if g[P.FAIR]:
         _advance(po, link, now)
         h[i, P.BEGAN] = now
@@ -185,16 +197,10 @@ def _attempt(cfg, inp, st, po, i, now):
     h, g = po.h, po.g
     while True:
         h[i, P.ATTEMPTS] += 1
-        h[i, P.QUEUED] = min(now + g[P.FIRST_BYTE], PAST_CLOCK_NS)
+        h[i, P.QUEUED] = max(min(now + g[P.FIRST_BYTE], PAST_CLOCK_NS), h[i, P.FIRST_LAYER])
         h[i, P.BEGAN] = -1
         if h[i, P.QUEUED] > now and g[P.LINKS] != P.NO_LINKS:
-            # All wait equally long, so they join in the order in which they come here.
-            h[i, P.NEXT_JOINING] = -1
-            if g[P.JOINING_TAIL] >= 0:
-                h[g[P.JOINING_TAIL], P.NEXT_JOINING] = i
-            else:
-                g[P.JOINING_HEAD] = i
-            g[P.JOINING_TAIL] = i
+            _wait(po, i, h[i, P.QUEUED])
             return
         if not _join(st, po, i, now) or _settled(cfg, inp, st, po, i, now):
             return
@@ -203,7 +209,11 @@ def _attempt(cfg, inp, st, po, i, now):
 @kernel
 def send(cfg, inp, st, po, i, work, now):
     """The destination is reserved."""
-    po.h[i, P.WORK] = work
+    h, layers = po.h, po.g[P.LAYERS]
+    h[i, P.WORK] = work
+    if layers > 0:
+        share = cdiv(work, layers)  # of the last layer, which goes when that is computed
+        h[i, P.FLOOR] = min(h[i, P.FLOOR], PAST_CLOCK_NS - share) + share
     _attempt(cfg, inp, st, po, i, now)
 
 
@@ -217,14 +227,6 @@ def next_event(po):
         g[P.N_TRANSFERS] -= 1
     if g[P.N_TRANSFERS] > 0:
         when = min(when, po.transfers[0, 0])
-    i = g[P.JOINING_HEAD]
-    while i >= 0 and h[i, P.OFF]:
-        i = h[i, P.NEXT_JOINING]
-    g[P.JOINING_HEAD] = i
-    if i >= 0:
-        when = min(when, h[i, P.QUEUED])
-    else:
-        g[P.JOINING_TAIL] = -1
     i = g[P.DEADLINE_HEAD]
     while i >= 0 and (h[i, P.OFF] or h[i, P.ACTIVATED] >= 0):
         i = h[i, P.NEXT_DEADLINE]
@@ -238,41 +240,41 @@ def next_event(po):
 
 @kernel
 def land_wired(cfg, inp, st, po, now):
-    """Transfers that end at `now`, link by link; then those join whose latency is over; until there are no more."""
+    """Transfers end, link by link; then others join or have their last layer; until there is nothing due at `now`."""
     h, g, moved = po.h, po.g, True
     while moved:
         moved = False
-        while g[P.N_TRANSFERS] > 0 and po.transfers[0, 0] <= now:
-            i = po.transfers[0, 1] & 0xFFFFFFFF
-            heap_pop(po.transfers, g[P.N_TRANSFERS])
-            g[P.N_TRANSFERS] -= 1
-            moved = True
-            if not h[i, P.OFF] and not _settled(cfg, inp, st, po, i, now):
-                _attempt(cfg, inp, st, po, i, now)
         if g[P.LINKS_END] <= now:
             for link in range(po.n, po.n + g[P.N_LINKS]):
                 while h[link, P.LINK_END] <= now:
                     moved = True
                     i = h[link, P.MEMBERS_HEAD]
                     _leave(po, link, i, now)
-                    if not _settled(cfg, inp, st, po, i, now):
+                    if h[i, P.FLOOR] > now:
+                        _wait(po, i, h[i, P.FLOOR])  # fair shares: what it had was there before the last layer
+                    elif not _settled(cfg, inp, st, po, i, now):
                         _attempt(cfg, inp, st, po, i, now)
-        i = g[P.JOINING_HEAD]
-        while i >= 0 and (h[i, P.QUEUED] <= now or h[i, P.OFF]):
+        while g[P.N_TRANSFERS] > 0 and po.transfers[0, 0] <= now:
+            i = po.transfers[0, 1] & 0xFFFFFFFF
+            heap_pop(po.transfers, g[P.N_TRANSFERS])
+            g[P.N_TRANSFERS] -= 1
             moved = True
-            g[P.JOINING_HEAD] = h[i, P.NEXT_JOINING]
-            if g[P.JOINING_HEAD] < 0:
-                g[P.JOINING_TAIL] = -1
-            if not h[i, P.OFF] and _join(st, po, i, now) and not _settled(cfg, inp, st, po, i, now):
+            if h[i, P.OFF]:
+                continue
+            over = h[i, P.BEGAN] >= 0 or _join(st, po, i, now)
+            if over and not _settled(cfg, inp, st, po, i, now):
                 _attempt(cfg, inp, st, po, i, now)
-            i = g[P.JOINING_HEAD]
 
 
 @kernel
 def give_up(st, po, i, now):
     """What is under way of a handoff's transfer is dropped at once."""
-    h = po.h
-    on_link = h[i, P.BEGAN] >= 0 or (po.g[P.FAIR] == 0 and h[i, P.QUEUED] <= now)
-    if po.g[P.LINKS] == P.NO_LINKS or h[i, P.TRANSFERRED_AT] >= 0 or not on_link:
-        return  # lists of what waits for an instant skip those that are called off
-    _leave(po, _link_of(st, po, i), i, now)
+    if po.g[P.LINKS] == P.NO_LINKS or po.h[i, P.TRANSFERRED_AT] >= 0:
+        return
+    # What waits for an instant is skipped there; it is no member.
+    link = _link_of(st, po, i)
+    at = po.h[link, P.MEMBERS_HEAD]
+    while at >= 0 and at != i:
+        at = po.h[at, P.NEXT_MEMBER]
+    if at == i:
+        _leave(po, link, i, now)

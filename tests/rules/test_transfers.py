@@ -1,5 +1,5 @@
-"""KV transfers that share links, wait for their first byte, fail or come too late (PD-10, PD-15, PD-17, PD-18), by
-worked timelines. Times in ms; the KV of a token takes a link 1 ms unless a test says otherwise."""
+"""KV transfers that share links, wait for their first byte, fail, come too late or begin early (PD-10, PD-15, PD-17 to
+PD-19), by worked timelines. Times in ms; the KV of a token takes a link 1 ms unless a test says otherwise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sim.result import ACTIVATED, GAVE_UP, NEVER_FITS, TIMED_OUT
-from sim.spec import Transfer
+from sim.spec import PolynomialTiming, Transfer
 from sim.speculation import draws
 from tests.rules.test_pools import Pools, pools, rate
 from tests.rules.world import MS, Ask, fixed
@@ -269,3 +269,99 @@ def test_a_deadline_that_was_met_is_no_event(engine: str) -> None:
 def test_pd_14a_what_can_never_be_held_is_not_a_timeout(engine: str) -> None:
     got = pools(engine, {"A": Ask(28, 2)}, decode={"blocks": 6}, transfer=over(timeout_ns=MS))
     assert got.story.status("A") == "failed exceeds_kv_pool" and got.handoff("A")["outcome"] == NEVER_FITS
+
+
+# ------------------------------------------------------------------- PD-19: sent while the prompt is being computed
+def layered(ms_per_token: float = 1, layers: int = 10, **settings: Any) -> Transfer:
+    return over(ms_per_token, layers=layers, **settings)
+
+
+@pytest.mark.parametrize(("tokens", "end"), [(20, 21), (11, 12), (10, 11), (4, 10.4), (1, 10.1)])
+def test_pd_19_what_is_left_after_the_pass(engine: str, tokens: int, end: float) -> None:
+    """The pass takes P = 10, from 0 on, and its first of L = 10 layers is there at 1. Of T ms, the larger of T / L (the
+    last layer's share) and T - P (L - 1) / L are left when it is over."""
+    got = pools(engine, {"A": Ask(tokens, 1)}, transfer=layered())
+    assert sent(got, "A") == (0, 1, 1, end) and got.handoff("A")["held_ns"] == 10
+    assert end - 10 == pytest.approx(max(tokens / 10, tokens - 10 * 9 / 10))
+    assert got.tokens("A") == [end + 1]
+
+
+def test_pd_19_one_layer_hides_nothing(engine: str) -> None:
+    got = pools(engine, {"A": Ask(20, 1)}, transfer=layered(layers=1))
+    assert sent(got, "A") == (0, 10, 10, 30)
+
+
+def test_pd_19_of_a_prompt_in_chunks_the_last_pass_counts(engine: str) -> None:
+    """16 tokens 0-10, 4 tokens 10-20: the destination is asked at 10."""
+    got = pools(engine, {"A": Ask(20, 1)}, prefill={"max_batched_tokens": 16}, transfer=layered())
+    assert sent(got, "A") == (10, 11, 11, 31) and got.handoff("A")["held_ns"] == 20
+
+
+@pytest.mark.parametrize(
+    ("decode_ms", "tokens", "reserved", "end"), [(6, 4, 16.4, 21.4), (6, 20, 16.4, 36.4), (20, 4, 30.4, 34.4)]
+)
+def test_pd_19_what_is_reserved_late_hides_less(
+    engine: str, decode_ms: float, tokens: int, reserved: float, end: float
+) -> None:
+    """B is computed 11-21, and asked for at 11; the decode worker's pass ends at 16.4 or 30.4. Layers that are there by
+    then go at once; after 21 all of them are."""
+    asks = {"A": Ask(4, 3), "B": Ask(tokens, 1, at=11)}
+    got = pools(engine, asks, decode={"timing": fixed(10, decode_ms)}, transfer=layered())
+    assert got.instants("A")[:3] == (10, 0, 10.4) and sent(got, "B") == (reserved, reserved, reserved, end)
+
+
+@pytest.mark.parametrize(
+    ("shared", "tokens", "ends"),
+    [
+        (FIFO, (20, 10), (21, 31)),
+        (FIFO, (4, 20), (10.4, 30.4)),
+        (FAIR, (4, 4), (10.4, 10.4)),
+        (FAIR, (20, 10), (31, 21)),
+    ],
+)
+def test_pd_19_on_a_link(
+    engine: str, shared: dict[str, Any], tokens: tuple[int, int], ends: tuple[float, float]
+) -> None:
+    """Both join at 1. FIFO: who waits for a layer keeps the link. Fair: who has had its bytes takes no share."""
+    asks = dict(zip("AB", (Ask(n, 1) for n in tokens)))
+    got = pools(engine, asks, transfer=layered(**shared))
+    assert tuple(got.handoff(name)["transferred_ns"] for name in "AB") == ends
+
+
+def test_pd_19_the_first_byte_is_awaited_meanwhile(engine: str) -> None:
+    got = pools(engine, {"A": Ask(20, 1)}, transfer=layered(first_byte_ns=5 * MS))
+    assert sent(got, "A") == (0, 5, 5, 25)
+
+
+def test_pd_19_what_takes_no_time_is_there_when_the_prompt_is(engine: str) -> None:
+    for links in ("none", "shared"):
+        got = pools(engine, {"A": Ask(20, 1)}, transfer=Transfer(layers=4, links=links))
+        assert got.instants("A") == (10, 0, 10, 10, 10)
+
+
+def test_pd_19_a_retry_sends_everything_again(engine: str) -> None:
+    got = pools(engine, {"A": Ask(4, 1)}, transfer=layered(failure_rate=1.0, retries=1))
+    assert ended(got, "A") == (14.4, 14.4, 14.4) and sent(got, "A")[1:3] == (10.4, 10.4)
+
+
+def test_pd_19_blocks_are_taken_while_the_prompt_is_computed(engine: str) -> None:
+    """Six decode blocks. A has four of them from 0 on, and B, computed 10-20, is asked for at 10 and gets none until A
+    has ended at 14.8. Its 6 ms begin then."""
+    got = pools(engine, {"A": Ask(16, 4), "B": Ask(12, 1, at=1)}, decode={"blocks": 6}, transfer=layered(0.5))
+    assert got.instants("A")[1:3] == (0, 10.8) and got.tokens("A")[-1] == 14.8
+    assert sent(got, "B") == (14.8, 14.8, 14.8, 20.8)
+
+
+def test_pd_14a_what_can_never_be_held_fails_when_it_is_computed(engine: str) -> None:
+    got = pools(engine, {"A": Ask(28, 2)}, decode={"blocks": 6}, transfer=layered())
+    assert got.story.row("A")["end_ns"] == 10 * MS and got.handoff("A")["outcome"] == NEVER_FITS
+
+
+def test_rt_2_targets_take_turns_as_passes_begin(engine: str) -> None:
+    """B's pass on the second prefill worker begins later and ends sooner than A's."""
+    asks = {"A": Ask(900, 1), "B": Ask(4, 1, at=1)}
+    got = pools(
+        engine, asks, prefill={"workers": 2, "timing": PolynomialTiming()}, decode={"workers": 2}, transfer=layered()
+    )
+    assert got.handoff("B")["held_ns"] < got.handoff("A")["held_ns"]
+    assert [got.handoff(name)["worker"] for name in "AB"] == [2, 3]

@@ -192,6 +192,7 @@ def transfer_world(seed: int) -> World:
         retries=rng.choice([0, 1, 3]),
         timeout_ns=rng.choice([None, None, 2 * QUARTER_MS, rng.randint(1, 200) * QUARTER_MS]),
         seed=rng.choice([42, rng.getrandbits(64)]),
+        layers=rng.choice([0, 0, 1, 3, 32]),
     )
     return World(replace(spec, transfer=transfer), asked.load)
 

@@ -50,12 +50,20 @@ def test_transfers() -> None:
 
 
 def test_transfers_that_share_links_fail_or_come_too_late() -> None:
-    given = {"links": "per_source", "sharing": "fair", "first_byte_ms": 0.5, "failure_rate": 0.1, "retries": 2}
+    given: dict[str, Any] = {
+        "links": "per_source",
+        "sharing": "fair",
+        "first_byte_ms": 0.5,
+        "failure_rate": 0.1,
+        "retries": 2,
+    }
+    given["overlap"] = {"layers": 61}
     config = load_run_config({**pools(kv_transfer={**given, "timeout_ms": 3}), "seed": 9})
     transfer = config.transfer(1024.0)
     assert (transfer.links, transfer.sharing, transfer.first_byte_ns) == ("per_source", "fair", 500_000)
     assert (transfer.failure_rate, transfer.retries, transfer.timeout_ns, transfer.seed) == (0.1, 2, 3_000_000, 9)
-    assert not transfer.plain and not any("kv_transfer" in said for said in config.warnings)
+    assert transfer.layers == 61 and not transfer.plain
+    assert not any("kv_transfer" in said for said in config.warnings)
 
 
 def test_settings_that_ask_for_nothing_are_not_part_of_what_was_replayed() -> None:
@@ -152,6 +160,7 @@ def test_each_role_has_a_capacity_policy_of_its_own() -> None:
         (pools(kv_transfer={"bandwidth_gb_per_second": 0}), "engine.kv_transfer.bandwidth_gb_per_second=0: must be"),
         (pools(kv_transfer={"links": "per_gpu"}), "engine.kv_transfer.links='per_gpu': "),
         (pools(kv_transfer={"failure_rate": 1.5}), "engine.kv_transfer.failure_rate=1.5: must be"),
+        (pools(kv_transfer={"overlap": {"layers": 0}}), "engine.kv_transfer.overlap.layers=0: must be"),
         (pools(kv_transfer={"timeout_ms": 0}), "engine.kv_transfer.timeout_ms=0: must be"),
         (
             {"engine": {"workers": {"aggregated": {"timing": FIXED}}, "conditional_disaggregation": {}}},
