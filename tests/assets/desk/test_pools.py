@@ -75,6 +75,31 @@ def test_clean_pools_pass(tmp_path: Path, profile: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "settings",
+    [
+        {"links": "shared"},
+        {"links": "per_source", "sharing": "fair", "first_byte_ms": 2},
+        {"links": "per_destination", "failure_rate": 0.5, "retries": 1},
+        {"links": "shared", "timeout_ms": 30, "failure_rate": 0.3},
+        {"overlap": {"layers": 8}},
+        {"links": "shared", "overlap": {"layers": 8}, "failure_rate": 0.3, "timeout_ms": 20},
+    ],
+)
+def test_clean_transfers_pass(tmp_path: Path, settings: dict[str, Any]) -> None:
+    content = copy.deepcopy(POOLS)
+    content["engine"]["kv_transfer"] = {"bandwidth_gb_per_second": 0.8, **settings}
+    content["engine"]["workers"]["decode"]["kv_cache"]["capacity"]["blocks"] = 150
+    run_id = run(tmp_path, content, "parity")
+    with open_store(tmp_path).connect() as con:
+        assert [v.law.name for v in check_run(con, run_id) if not v.passed] == []
+        ends = dict(con.execute("SELECT coalesce(outcome, ''), count(*) FROM handoffs GROUP BY ALL").fetchall())
+        assert con.execute("SELECT sum(sent_bytes) = sum(sent_tokens) * 65536 FROM handoffs").fetchone() == (True,)
+    assert ends["activated"] > 0 and ("transfer_failed" in ends) == ("failure_rate" in settings)
+    assert ("timed_out" in ends) == ("timeout_ms" in settings)
+    assert broken(tmp_path, run_id) == set()
+
+
+@pytest.mark.parametrize(
     ("statement", "noticed"),
     [
         (
