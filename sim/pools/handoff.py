@@ -6,6 +6,7 @@ Workers apply commands between passes only (PD-5).
 from __future__ import annotations
 
 import sim.pools.state as P
+import sim.speculation.columns as D
 import sim.state as S
 from sim.items import cdiv
 from sim.jit import inlined, kernel
@@ -53,9 +54,19 @@ def ask(cfg, inp, st, po, i):
     return reason
 
 
+@inlined
+def _ask_in_time(cfg, inp, st, po, r, first_layer, until):
+    i = r - po.n
+    po.h[i, P.FIRST_LAYER], po.h[i, P.FLOOR] = first_layer, until
+    ask(cfg, inp, st, po, i)
+
+
 @kernel
-def ask_early(prefill, cfg, inp, st, po, worker, now):
-    """PD-19: a pass of this prefill worker begins; who will be computed by it has the destination asked now."""
+def ask_early(prefill, cfg, inp, st, po, pre, worker, now):
+    """PD-19: a pass of this prefill worker begins; who will be computed by it has the destination asked now.
+
+    `pre`: the drafter of the prefill pool, or None.
+    """
     low, until = po.w[worker, P.FIRST_RANK], st.w[worker, S.GROUP_END]
     first_layer = now + cdiv(until - now, po.g[P.LAYERS])
     for k in range(low, low + prefill.dp):
@@ -63,13 +74,18 @@ def ask_early(prefill, cfg, inp, st, po, worker, now):
         if not st.r[k, S.ACTING] or st.b[k, slot, S.B_PASS] < 0:
             continue
         for tokenless in (True, False):
-            r = st.calendar[k, st.b[k, slot, S.B_PASS] & prefill.mask, 0]
-            while r >= 0:
-                if (st.q[r, S.OUTPUT] == 0) == tokenless:
-                    po.h[r - po.n, P.FIRST_LAYER] = first_layer
-                    po.h[r - po.n, P.FLOOR] = until
-                    ask(cfg, inp, st, po, r - po.n)
-                r = st.q[r, S.CNEXT]
+            if pre is None:
+                r = st.calendar[k, st.b[k, slot, S.B_PASS] & prefill.mask, 0]
+                while r >= 0:
+                    if (st.q[r, S.OUTPUT] == 0) == tokenless:
+                        _ask_in_time(cfg, inp, st, po, r, first_layer, until)
+                    r = st.q[r, S.CNEXT]
+            else:
+                for at in range(pre.n_items[k, slot]):
+                    item = pre.items[k, slot, at]
+                    r = item[D.I_REQUEST]
+                    if item[D.I_LIVE] and item[D.I_SAMPLES] and (st.q[r, S.OUTPUT] == 0) == tokenless:
+                        _ask_in_time(cfg, inp, st, po, r, first_layer, until)
 
 
 @kernel

@@ -282,7 +282,7 @@ def _start(prefill, decode, inp, st, po, pre, dr, for_prefill, for_decode, now):
             if status != S.FINISHED:
                 return status
             if begun and not decodes and po.wired and po.g[P.LAYERS] > 0:
-                ask_early(prefill, decode, inp, st, po, worker, now)
+                ask_early(prefill, decode, inp, st, po, pre, worker, now)
             if begun or not decodes:
                 break
             # A rank that could let nobody in tries its first reservation, and then chooses again.

@@ -178,7 +178,7 @@ def _transfer(rng: random.Random) -> Transfer:
 
 
 def transfer_world(seed: int) -> World:
-    """A pool world whose transfers share links, wait for their first byte, fail or come too late."""
+    """A pool world whose transfers share links, wait for their first byte, fail, come too late or begin early."""
     rng, asked = random.Random(seed), pool_world(seed)
     spec = asked.spec
     assert isinstance(spec, PoolsSpec)
