@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from assets.identity import digest, performance_digest, timing_digest
 from assets.pricing import _kv_bytes, price_deployment
 from assets.replay_run import run_replay
 from assets.views import open_store
 from perf_db.gpu.errors import PerfDataError
 from sim.config import load_run_config
+from sim.spec import EngineSpec, PoolsSpec, Transfer
 from tests.perf_db.gpu.tiny import MODEL, write_tiny
 
 FIXED = {"type": "fixed", "prefill_ms": 5, "decode_ms": 2}
@@ -101,3 +103,13 @@ def test_pd_9_every_kv_head_is_sent_once_whatever_the_tensor_widths(tmp_path: Pa
     content["engine"]["workers"]["prefill"]["kv_cache"]["bytes_per_token"] = "auto"
     size, said = _kv_bytes(load_run_config(content), tmp_path)
     assert (size, said) == (2 * 2 * 2 * 16 * 2, ())
+
+
+def test_settings_that_were_added_later_leave_digests_of_other_prices_alone() -> None:
+    side = EngineSpec()
+    first = "bytes_per_token=1.0, bytes_per_second=2.0, missing_only=False, fixed_bytes=0.0, fallback_ns=0"
+    known = digest(timing_digest(side.timing), timing_digest(side.timing), f"Transfer({first})")
+    assert performance_digest(PoolsSpec(side, side, Transfer(1.0, 2.0))) == known
+    assert performance_digest(PoolsSpec(side, side, Transfer(1.0, 2.0, seed=7))) == known, "nothing is drawn"
+    drawn = {performance_digest(PoolsSpec(side, side, Transfer(1.0, 2.0, failure_rate=0.5, seed=s))) for s in (7, 8)}
+    assert len({known, *drawn}) == 3

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from perf_db import parquet
-from perf_db.digest import digest_columns
+from perf_db.digest import ColumnDigest, digest_columns
 from perf_db.layout import StoreError
-from perf_db.schema import SchemaError
+from perf_db.schema import Column, Dtype, SchemaError
 from perf_db.store import Store
 from perf_db.tables import RESULT_TABLES
 from tests.perf_db.hand_made import hand_made, identity, run_facts, table, write_run
@@ -237,3 +238,14 @@ def test_writing_and_reading_need_no_dataframes():
     code = "import sys, perf_db.store, perf_db.sqlsafe, perf_db.export, assets.views; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert not {"polars", "pandas", "numba", "dagster", "sim"} & set(loaded.split())
+
+
+def test_names_added_to_a_category_leave_the_digests_of_earlier_rows_alone():
+    old = Column("status", Dtype.TEXT, "", "how it ended", values=("completed", "rejected"))
+    new = replace(old, values=("completed", "rejected", "canceled"), digested=2)
+    codes, digests = np.array([0, 1, 0], np.int8), []
+    for column in (old, new, replace(new, digested=0)):
+        state = ColumnDigest(column)
+        state.add(codes)
+        digests.append(state.hexdigest())
+    assert digests[0] == digests[1] != digests[2]
