@@ -195,6 +195,9 @@ def _pools(raw: Raw) -> Iterator[Fault]:
         field = f"engine.workers.{role}.scheduler.async_scheduling"
         if raw.get(field) is True and raw.get("profile") == "parity":
             yield Fault(field, True, "separate pools choose synchronously in profile parity; use false, or remove it")
+    field = "engine.workers.prefill.scheduler.async_scheduling"
+    if raw.get(field) is True and raw.get("engine.kv_transfer.overlap") not in (ABSENT, None):
+        yield Fault(field, True, "with kv_transfer.overlap no pass is chosen ahead there; use false, or remove it")
 
 
 def _of_worker(raw: Raw) -> Iterator[Fault]:

@@ -49,6 +49,8 @@ def replay(
         raise WorkloadError("local_prefill_tokens: decode workers that draft prefill nothing themselves; leave it out")
     if spec.local_prefill_tokens is not None and any(side.async_scheduling for side in spec.sides):
         raise WorkloadError("local_prefill_tokens: not known together with async_scheduling; leave one of them out")
+    if spec.transfer.layers and spec.prefill.async_scheduling:
+        raise WorkloadError("transfer.layers: prefill workers that choose ahead may take a prompt back; leave one out")
     load_kernels(drafting=spec.speculation is not None, routing=spec.looks_at_ranks)
     began = time.perf_counter()
     caching = spec.prefill.prefix_caching or spec.decode.prefix_caching

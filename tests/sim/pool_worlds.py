@@ -117,7 +117,8 @@ def pool_ahead(seed: int) -> World:
         prefill = replace(prefill, blocks=longest + rng.randint(1, 12))
     if rng.random() < 0.4:
         decode = replace(decode, blocks=longest + rng.randint(1, 12))
-    return World(replace(spec, prefill=prefill, decode=decode), asked.load)
+    transfer = replace(spec.transfer, layers=0) if ahead[0] else spec.transfer
+    return World(replace(spec, prefill=prefill, decode=decode, transfer=transfer), asked.load)
 
 
 def thrown_out_in_flight() -> World:

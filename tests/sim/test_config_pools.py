@@ -161,6 +161,13 @@ def test_each_role_has_a_capacity_policy_of_its_own() -> None:
         (pools(kv_transfer={"links": "per_gpu"}), "engine.kv_transfer.links='per_gpu': "),
         (pools(kv_transfer={"failure_rate": 1.5}), "engine.kv_transfer.failure_rate=1.5: must be"),
         (pools(kv_transfer={"overlap": {"layers": 0}}), "engine.kv_transfer.overlap.layers=0: must be"),
+        (
+            pools(
+                kv_transfer={"overlap": {"layers": 8}},
+                workers={"prefill": {"timing": FIXED, "scheduler": {"async_scheduling": True}}},
+            ),
+            "engine.workers.prefill.scheduler.async_scheduling=True: with kv_transfer.overlap",
+        ),
         (pools(kv_transfer={"timeout_ms": 0}), "engine.kv_transfer.timeout_ms=0: must be"),
         (
             {"engine": {"workers": {"aggregated": {"timing": FIXED}}, "conditional_disaggregation": {}}},
