@@ -293,6 +293,11 @@ class PrefillWorker(Worker):
 class DecodeWorker(Worker):
     rank_class = DecodeRank
 
+    @property
+    def computes_nothing(self) -> bool:
+        """Whether the pass that has begun has neither requests nor refusals to report."""
+        return all(rank.queue[0].is_empty for rank in self.acting)
+
 
 class Pools:
     """Both pools and what happens between them."""
@@ -529,12 +534,16 @@ class Pools:
                     self.ask_early(source, now)
         for target in self.decode:
             while target.end is None:
-                if target.start(now):
-                    moved = True
+                chosen = target.start(now)
+                moved |= chosen
+                if chosen and not target.computes_nothing:
                     break
-                # A rank that could let nobody in tries its first reservation, and then chooses again [asked].
+                if chosen:
+                    target.finish(now)  # its choices did nothing but throw requests out
+                # A rank that could let nobody in tries its first reservation, and then chooses again, before anything
+                # that was reserved now is activated [asked].
                 found = [self.try_to_reserve(target, rank, now) for rank in target.ranks if rank.waiting]
-                if not any(found):
+                if not chosen and not any(found):
                     break
                 moved = True
         return moved

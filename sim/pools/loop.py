@@ -236,22 +236,36 @@ def _fill(cfg, inp, st, po, dr, prices, k, now, wave):
 
 
 @inlined
-def _start_worker(cfg, inp, st, po, dr, prices, worker, now):
-    """Let every rank of an idle worker choose; begin a group pass if any has work. Returns (status, begun)."""
+def _start_worker(cfg, inp, st, po, dr, prices, worker, decodes, now):
+    """Let every rank of an idle worker choose; begin a group pass if any has work. Returns (status, begun, empty).
+
+    `empty`: nothing has begun, but the choices threw requests out.
+    """
     rank, w = st.r, st.w
     low = po.w[worker, P.FIRST_RANK]
-    high, end, acting = low + cfg.dp, now, False
+    high, end, acting, empty = low + cfg.dp, now, False, decodes
     if has_work(st, low, high):
         for k in range(low, high):
             status, ready = _fill(cfg, inp, st, po, dr, prices, k, now, w[worker, S.WAVE])
             if status != S.FINISHED:
-                return status, False
+                return status, False, False
             rank[k, S.ACTING] = ready
             acting = acting or ready
+            if ready:
+                slot = rank[k, S.QUEUE_HEAD]
+                empty = empty and st.b[k, slot, S.B_HAS_ITEMS] == 0 and st.b[k, slot, S.B_REJ_HEAD] < 0
     if not acting:
         if not has_work(st, low, high):
             w[worker, S.WAVE] = 0
-        return S.FINISHED, False
+        return S.FINISHED, False, False
+    if empty:
+        _group_pass(st, worker, low, high)
+        for k in range(low, high):
+            if rank[k, S.ACTING]:
+                _leave_batch(cfg, st, k)
+        _drained(cfg, st, worker, low, high)
+        publish(st.route, low, high)
+        return S.FINISHED, False, True
     for k in range(low, high):
         if rank[k, S.ACTING]:
             slot = rank[k, S.QUEUE_HEAD]
@@ -261,7 +275,7 @@ def _start_worker(cfg, inp, st, po, dr, prices, worker, now):
     w[worker, S.GROUP_END] = end
     heap_push(st.heap, st.g[S.N_HEAP], end, worker)
     st.g[S.N_HEAP] += 1
-    return S.FINISHED, True
+    return S.FINISHED, True, False
 
 
 @inlined
@@ -278,15 +292,16 @@ def _start(prefill, decode, inp, st, po, pre, dr, for_prefill, for_decode, now):
         prices = for_decode if decodes else for_prefill
         drafter = dr if decodes else pre
         while st.w[worker, S.GROUP_END] < 0:
-            status, begun = _start_worker(cfg, inp, st, po, drafter, prices, worker, now)
+            status, begun, empty = _start_worker(cfg, inp, st, po, drafter, prices, worker, decodes, now)
             if status != S.FINISHED:
                 return status
             if begun and not decodes and po.wired and po.g[P.LAYERS] > 0:
                 ask_early(prefill, decode, inp, st, po, pre, worker, now)
             if begun or not decodes:
                 break
-            # A rank that could let nobody in tries its first reservation, and then chooses again.
-            low, found = po.w[worker, P.FIRST_RANK], False
+            # A rank that could let nobody in tries its first reservation, and then chooses again, before anything that
+            # was reserved now is activated.
+            low, found = po.w[worker, P.FIRST_RANK], empty
             for k in range(low, low + cfg.dp):
                 if st.r[k, S.WAIT_N] > 0 and try_to_reserve(cfg, inp, st, po, k, now):
                     found = True

@@ -250,6 +250,21 @@ def test_section_10_trtllm_protects_everybodys_whole_sequence(engine: str) -> No
     assert not len(got.story.replayed.tables["pressure"]["request"])
 
 
+def test_pd_5_a_choice_that_only_threw_somebody_out_is_over_before_anything_is_activated(engine: str) -> None:
+    """Two places, ten blocks of 4. A and E run from 10 on and hold four each at 23, B holds two and has no place. When
+    A ends, at 23, W gets its four; E wants a fifth, and throws itself out. That choice computes nothing. V is reserved
+    in E's blocks, and U still wants room, so the next choice, at 23 as well, lets in B and W (PD-13). V is activated
+    after their pass. Activated before it, V would have let U be reserved, too, and E, at the head, have waited for the
+    blocks of B and W for ever."""
+    asks = {"A": Ask(4, 13), "E": Ask(4, 15), "B": Ask(8, 1)}
+    asks |= {"W": Ask(16, 1, at=1), "V": Ask(4, 1, at=1), "U": Ask(4, 1, at=1)}
+    got = pools(engine, asks, decode={"blocks": 10, "max_num_seqs": 2})
+    assert got.instants("B") == (10, 10, 10, 23, 10) and got.instants("W") == (20, 23, 23, 23, 23)
+    assert got.instants("V") == (20, 23, 24, 24, 24) and got.instants("U") == (20, 24, 24, 25, 24)
+    assert got.tokens("E") == [*(float(t) for t in range(11, 24)), 25, 26]
+    assert got.story.row("E")["n_preemptions"] == 1
+
+
 def mtp(*rates: float, **more: Any) -> Speculation:
     """One draft per conditional acceptance rate."""
     return Speculation("mtp", len(rates), rates, **more)
