@@ -241,8 +241,7 @@ class DecodeRank(Rank):
     def activate(self, handoff: Handoff) -> None:
         """Its KV is here: full blocks can be hit, and it queues by order of reservation.
 
-        Who was preempted stands in front; but before its first token it keeps its number, and one reserved earlier
-        goes ahead of it [asked].
+        Who was preempted stands in front, but keeps its number, so that one reserved earlier goes ahead of it [asked].
         """
         request = handoff.request
         self.incoming.remove(handoff)
@@ -250,7 +249,7 @@ class DecodeRank(Rank):
         self.close(request, request.computed)
         # A local prompt has no number: whoever was handed over goes ahead of it.
         known, last = self.numbers, handoff.number + 1
-        behind = (p for p, r in enumerate(self.waiting) if not r.received and known.get(r.index, last) > handoff.number)
+        behind = (p for p, r in enumerate(self.waiting) if known.get(r.index, last) > handoff.number)
         place = next(behind, len(self.waiting))
         self.waiting.insert(place, request)
 
@@ -323,6 +322,7 @@ class Pools:
                 rank.books, rank.keeps_local = Books(), True
         self.handoffs: dict[int, Handoff] = {}
         self.just_ended: list[DecodeWorker] = []
+        self.listening: deque[Worker] = deque()  # idle workers, once per command, in the order they were given
 
     # ------------------------------------------------------------------ one instant
     def settle(self, now: int) -> None:
@@ -350,6 +350,7 @@ class Pools:
                 for bootstrap in rejected:
                     self.end(self.requests[bootstrap.index], REJECTED, bootstrap.reason, now)
                 held += [(source, bootstrap) for bootstrap in done]
+                self.listening += [source] * len(source.commands)
         for target in self.decode:
             if target.end == now:
                 moved = True
@@ -372,7 +373,7 @@ class Pools:
         handoff.held = now
         if handoff.target is None:
             self.end(handoff.request, FAILED, self.never_held(handoff.request), now)  # PD-14a
-            source.commands.append(("release", handoff))
+            self.tell(source, "release", handoff)
         elif self.spec.transfer.timeout_ns is not None:
             self.deadlines.append(handoff)
 
@@ -404,7 +405,7 @@ class Pools:
         request.worker, request.dp_rank = rank.worker, rank.dp_rank
         if self.decode_router is not None:
             self.decode_router.place(request, rank)
-        worker.commands.append(("reserve", handoff))
+        self.tell(worker, "reserve", handoff)
         return handoff
 
     def never_held(self, request: Request) -> int:
@@ -452,7 +453,7 @@ class Pools:
         assert worker is not None and rank is not None
         handoff.called_off = True
         self.end(handoff.request, status, reason, now)
-        handoff.source.commands.append(("release", handoff))
+        self.tell(handoff.source, "release", handoff)
         if ("reserve", handoff) in worker.commands:
             worker.commands.remove(("reserve", handoff))
         elif handoff in rank.wanted:
@@ -461,7 +462,7 @@ class Pools:
             if worker.end is None:
                 self.try_to_reserve(worker, rank, now)
         elif ("activate", handoff) not in worker.commands:  # which is obeyed as a withdrawal
-            worker.commands.append(("withdraw", handoff))
+            self.tell(worker, "withdraw", handoff)
 
     # ------------------------------------------------------------------ commands (PD-5)
     def catch_up(self, worker: DecodeWorker, now: int) -> None:
@@ -470,6 +471,7 @@ class Pools:
             if command == "reserve":
                 worker.commands.remove((command, handoff))
                 self.want(handoff)
+        self.listening += [worker] * len(worker.commands)
         for rank in worker.ranks:
             self.try_to_reserve(worker, rank, now)
 
@@ -477,29 +479,35 @@ class Pools:
         assert handoff.rank is not None
         handoff.rank.wanted.append(handoff)
 
+    def tell(self, worker: Worker, command: str, handoff: Handoff) -> None:
+        worker.commands.append((command, handoff))
+        if worker.end is None:
+            self.listening.append(worker)
+
     def obey(self, now: int) -> bool:
-        """Idle workers apply their commands; what that brings about at this instant is applied as well."""
-        moved, again = False, True
-        while again:
-            again = False
-            for worker in (*self.prefill, *self.decode):
-                while worker.end is None and worker.commands:
-                    again = moved = True
-                    command, handoff = worker.commands.popleft()
-                    if command == "release":
-                        self.release(handoff, now)
-                        continue
-                    assert handoff.rank is not None
-                    if command == "reserve":
-                        self.want(handoff)
-                    elif handoff.called_off:
-                        handoff.rank.unreserve(handoff)
-                        handoff.withdrawn = now
-                    else:
-                        handoff.rank.activate(handoff)
-                        handoff.activated = now
-                        handoff.source.commands.append(("release", handoff))
-                    self.try_to_reserve(worker, handoff.rank, now)
+        """Idle workers apply their commands in the order in which they were given, whoever they are for; what that
+        brings about at this instant is applied as well. Those that waited for a pass are given when it ends [asked]."""
+        moved = False
+        while self.listening:
+            worker = self.listening.popleft()
+            if worker.end is not None or not worker.commands:
+                continue
+            moved = True
+            command, handoff = worker.commands.popleft()
+            if command == "release":
+                self.release(handoff, now)
+                continue
+            assert handoff.rank is not None
+            if command == "reserve":
+                self.want(handoff)
+            elif handoff.called_off:
+                handoff.rank.unreserve(handoff)
+                handoff.withdrawn = now
+            else:
+                handoff.rank.activate(handoff)
+                handoff.activated = now
+                self.tell(handoff.source, "release", handoff)
+            self.try_to_reserve(worker, handoff.rank, now)
         return moved
 
     def try_to_reserve(self, worker: Worker, rank: Rank, now: int) -> bool:
@@ -515,7 +523,7 @@ class Pools:
 
     def order_activation(self, handoff: Handoff, now: int) -> None:
         assert handoff.target is not None
-        handoff.target.commands.append(("activate", handoff))
+        self.tell(handoff.target, "activate", handoff)
 
     def release(self, handoff: Handoff, now: int) -> None:
         bootstrap = handoff.bootstrap

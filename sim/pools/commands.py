@@ -34,11 +34,9 @@ def command(st, po, worker, i, link):
 
 @inlined
 def listen(po, worker):
-    """An idle worker has commands."""
-    if po.w[worker, P.IN_OBEY] == 0:
-        po.w[worker, P.IN_OBEY] = 1
-        po.obey[po.g[P.N_OBEY]] = worker
-        po.g[P.N_OBEY] += 1
+    """An idle worker is to obey one of its commands."""
+    po.obey[po.g[P.N_OBEY]] = worker
+    po.g[P.N_OBEY] += 1
 
 
 @inlined

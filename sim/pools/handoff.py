@@ -214,10 +214,9 @@ def catch_up(cfg, inp, st, po, worker, now):
             else:
                 head = i
             tail = i
+            listen(po, worker)
         i = after
     w[worker, P.COMMAND_HEAD], w[worker, P.COMMAND_TAIL] = head, tail
-    if head >= 0:
-        listen(po, worker)
     first = w[worker, P.FIRST_RANK]
     for k in range(first, first + cfg.dp):
         try_to_reserve(cfg, inp, st, po, k, now)
@@ -225,8 +224,8 @@ def catch_up(cfg, inp, st, po, worker, now):
 
 @kernel
 def _activate(cfg, inp, st, po, i, now):
-    """Its KV is here: full blocks can be hit, and it queues by order of reservation. Who was preempted stands in front;
-    but before its first token it keeps its number, and one reserved earlier goes ahead of it."""
+    """Its KV is here: full blocks can be hit, and it queues by order of reservation. Who was preempted stands in front,
+    but keeps its number, so that one reserved earlier goes ahead of it."""
     q, h = st.q, po.h
     k = q[i, S.RANK]
     q[i, S.STATE] = S.TRANSFERRED
@@ -236,7 +235,7 @@ def _activate(cfg, inp, st, po, i, now):
         after, before = before, q[before, S.QPREV]
     if st.r[k, S.PREEMPTED_N] > 0:
         r = st.r[k, S.WAIT_HEAD]
-        while r >= 0 and (q[r, S.RECEIVED] > 0 or h[r, P.NUMBER] < h[i, P.NUMBER]):
+        while r >= 0 and h[r, P.NUMBER] < h[i, P.NUMBER]:
             r = q[r, S.QNEXT]
         before, after = st.r[k, S.WAIT_TAIL] if r < 0 else q[r, S.QPREV], r
     insert_waiting(st, k, i, before, after)
@@ -267,50 +266,37 @@ def _release_source(cfg, inp, st, po, i, now):
     po.h[i, P.RELEASED] = now
 
 
-@kernel
-def _next_listener(po, last):
-    """Take the first worker behind `last` from the idle ones with commands; -1 when a new round has to begin.
-
-    Workers obey in order, round by round: who gives blocks back first is who loses its cached ones first.
-    """
-    found = -1
-    for at in range(po.g[P.N_OBEY]):
-        if po.obey[at] > last and (found < 0 or po.obey[at] < po.obey[found]):
-            found = at
-    if found < 0:
-        return -1
-    worker = po.obey[found]
-    po.g[P.N_OBEY] -= 1
-    po.obey[found] = po.obey[po.g[P.N_OBEY]]
-    po.w[worker, P.IN_OBEY] = 0
-    return worker
+@inlined
+def _obey_decode(decode, inp, st, po, i, now):
+    phase = po.h[i, P.PHASE]
+    if phase == P.RESERVE:
+        _want(st, po, i)
+    elif phase == P.ACTIVATE:
+        _activate(decode, inp, st, po, i, now)
+    elif phase == P.WITHDRAW:
+        _withdraw(decode, inp, st, po, i, now)
+    if phase != P.DROPPED:
+        try_to_reserve(decode, inp, st, po, st.q[i, S.RANK], now)
 
 
 @kernel
 def obey(prefill, decode, inp, st, po, now):
-    """Idle workers apply their commands; what that brings about at this instant is applied as well."""
-    last = -1
-    while po.g[P.N_OBEY] > 0:
-        worker = _next_listener(po, last)
-        last = worker
-        if worker < 0 or st.w[worker, S.GROUP_END] >= 0:
+    """Idle workers apply their commands in the order in which they were given, whoever they are for: who gives blocks
+    back first is who loses its cached ones first. What that brings about at this instant is applied as well."""
+    at = 0
+    while at < po.g[P.N_OBEY]:
+        worker = po.obey[at]
+        at += 1
+        if st.w[worker, S.GROUP_END] >= 0:
             continue
         if worker < po.prefill_workers:
             i = next_command(po, worker, P.NEXT_RELEASE)
-            while i >= 0:
+            if i >= 0:
                 _release_source(prefill, inp, st, po, i, now)
-                i = next_command(po, worker, P.NEXT_RELEASE)
+                mark_dirty(st, worker)
         else:
             i = next_command(po, worker, P.NEXT_COMMAND)
-            while i >= 0:
-                phase = po.h[i, P.PHASE]
-                if phase == P.RESERVE:
-                    _want(st, po, i)
-                elif phase == P.ACTIVATE:
-                    _activate(decode, inp, st, po, i, now)
-                elif phase == P.WITHDRAW:
-                    _withdraw(decode, inp, st, po, i, now)
-                if phase != P.DROPPED:
-                    try_to_reserve(decode, inp, st, po, st.q[i, S.RANK], now)
-                i = next_command(po, worker, P.NEXT_COMMAND)
-        mark_dirty(st, worker)
+            if i >= 0:
+                _obey_decode(decode, inp, st, po, i, now)
+                mark_dirty(st, worker)
+    po.g[P.N_OBEY] = 0

@@ -153,8 +153,10 @@ def _hand_out(cfg, inp, st, po, pre, worker, now):
         write_pass(cfg, st, k, batch, now, number, 0)
     _drained(cfg, st, worker, low, low + cfg.dp)
     publish(st.route, low, low + cfg.dp)
-    if po.w[worker, P.COMMAND_HEAD] >= 0:
+    i = po.w[worker, P.COMMAND_HEAD]
+    while i >= 0:
         listen(po, worker)
+        i = po.h[i, P.NEXT_RELEASE]
     mark_dirty(st, worker)
 
 

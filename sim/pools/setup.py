@@ -89,7 +89,7 @@ def pools_of(spec: PoolsSpec, n: int) -> Pools:
     )
     w = np.full((workers, P.W_WIDTH), -1, np.int64)
     w[:, P.FIRST_RANK] = np.searchsorted(worker_of, np.arange(workers))
-    w[:, P.IN_OBEY] = w[:, P.PASS_ENDED] = 0
+    w[:, P.PASS_ENDED] = 0
     k = np.full((ranks, P.K_WIDTH), -1, np.int64)
     k[:, P.GIVEN_BACK] = k[:, P.RESERVATIONS] = 0
     g = np.zeros(P.G_WIDTH, np.int64)
@@ -130,5 +130,6 @@ def pools_of(spec: PoolsSpec, n: int) -> Pools:
         g=g,
         worker_of=worker_of,
         transfers=np.zeros((n + 1, 2), np.int64),
-        obey=np.zeros(workers + 1, np.int32),
+        # Three commands a handoff; each may have been given in vain once, to a worker that began a pass then.
+        obey=np.zeros(6 * n + 8, np.int32),
     )

@@ -67,15 +67,14 @@ LAST_OF_ALL = 1 << 62  # a prompt to be computed lets everybody who was handed o
 WANTED_HEAD, WANTED_TAIL, REFUSED_AT, GIVEN_BACK, RESERVATIONS = range(5)
 K_WIDTH = 5
 
-# ---------------------------------------------------------------- workers: Pools.w, int64 (workers, 5)
+# ---------------------------------------------------------------- workers: Pools.w, int64 (workers, 4)
 (
     FIRST_RANK,
     COMMAND_HEAD,  # of handoffs to a decode worker, of releases to a prefill worker
     COMMAND_TAIL,
-    IN_OBEY,  # stands in Pools.obey
     PASS_ENDED,  # at this instant, and its backlog is not looked at yet
-) = range(5)
-W_WIDTH = 5
+) = range(4)
+W_WIDTH = 4
 
 # ---------------------------------------------------------------- globals: Pools.g, int64 (G_WIDTH,)
 (
@@ -85,7 +84,7 @@ W_WIDTH = 5
     SEQUENCE,  # of transfers, for ties
     HELD_HEAD,  # prompts finished at this instant
     HELD_TAIL,
-    N_OBEY,
+    N_OBEY,  # entries of Pools.obey
     FIRST_BYTE,  # constants from here on
     LINKS,
     N_LINKS,
@@ -123,4 +122,4 @@ class Pools(NamedTuple):
     g: np.ndarray
     worker_of: np.ndarray  # int32 (ranks,)
     transfers: np.ndarray  # int64 (n + 1, 2), heap: end, sequence << 32 | request; on links what happens without one
-    obey: np.ndarray  # int32 (workers,): idle workers with commands
+    obey: np.ndarray  # int32: idle workers, once per command, in the order they were given

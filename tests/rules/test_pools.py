@@ -142,6 +142,21 @@ def test_pd_5_release_waits_for_the_prefill_pass_that_runs(engine: str) -> None:
     assert got.instants("A") == (10, 10, pytest.approx(10.1), pytest.approx(10.1), 20)
 
 
+@pytest.mark.parametrize(("at", "kept"), [(20, {"A": 8, "B": 16}), (20.5, {"A": 16, "B": 8})])
+def test_pd_5_commands_are_obeyed_as_they_were_given(engine: str, at: float, kept: Mapping[str, int]) -> None:
+    """Ten blocks of 4 on the prefill worker. A goes to the second decode worker, B to the first, and the pass of both
+    ends at 30. Held then, A is handed over first, gives its source back first, and loses two of its four cached blocks
+    to F. Held at 30.5, both wait for passes until 31, and the first worker's is the first to end."""
+    texts = {name: prompt(group=k, tokens=16) for k, name in enumerate("AB", 1)}
+    for name, text in texts.items():
+        asks = {f"D{i}": Ask(1, 60) for i in range(3)}
+        asks |= {"A": Ask(16, 1, at=at, text=texts["A"]), "B": Ask(16, 1, at=at, text=texts["B"])}
+        asks |= {"F": Ask(16, 1, at=40), "again": Ask(17, 1, at=60, text=text)}
+        got = pools(engine, asks, prefill={"blocks": 10}, decode={"workers": 2})
+        assert [got.handoff(who)["worker"] for who in "AB"] == [2, 1]
+        assert got.story.reused("again") == [kept[name], 0]
+
+
 def test_pd_4_held_sources_keep_the_prefill_pool_full(engine: str) -> None:
     """25 blocks of 4, prompts of 60, transfers of 50 ms: the second prompt is computed when the first is released."""
     got = pools(
@@ -335,6 +350,27 @@ def test_pd_13_who_was_thrown_out_before_its_first_token_keeps_its_number(engine
     assert [got.instants(name)[1:3] for name in "DC"] == [(10, 14.5), (10, 12.5)]
     assert (got.tokens("D")[0], got.story.row("D")["n_preemptions"]) == (15.5, 0)
     assert (got.tokens("C")[0], got.story.row("C")["n_preemptions"]) == (18.5, 3)
+
+
+def test_pd_13_who_was_thrown_out_keeps_its_number(engine: str) -> None:
+    """Six blocks of 4. F is reserved first and under way until 18. S makes a token at 15 and wants a third block: it is
+    thrown out, and G, refused until then, gets its two. S finds no room. At 18 F goes ahead of S, all the same; when it
+    has ended, S, reserved before G, is let in before G."""
+    asks = {"F": Ask(16, 1), "S": Ask(8, 3), "G": Ask(8, 1)}
+    got = pools(engine, asks, decode={"blocks": 6}, transfer=rate(0.5))
+    assert [got.instants(name)[1:4] for name in "FSG"] == [(10, 18, 18), (10, 14, 14), (15, 19, 19)]
+    assert (got.tokens("F"), got.tokens("S"), got.tokens("G")) == ([19], [15, 20, 21], [20])
+
+
+def test_pd_13_who_made_room_for_a_burst_keeps_its_number(engine: str) -> None:
+    """Seven blocks of 4, four tokens a pass. F is reserved first and under way until 16.5. S makes its first four
+    tokens at 15; its next burst wants an eighth block, so S is thrown out, and G gets its three. At 16.5 F goes ahead
+    of S, which finds no room until F has ended."""
+    asks = {"F": Ask(13, 3), "S": Ask(8, 8), "G": Ask(12, 1)}
+    got = pools(engine, asks, decode={"blocks": 7}, transfer=rate(0.5), speculation=mtp(1, 1, 1))
+    assert [got.instants(name)[1:4] for name in "FSG"] == [(10, 16.5, 16.5), (10, 14, 14), (15, 21, 21)]
+    assert got.tokens("S") == [15] * 4 + [18.5] * 4 and got.story.row("S")["n_preemptions"] == 1
+    assert got.tokens("F") == [17.5] * 3 and got.tokens("G") == [22]
 
 
 def test_section_9_max_utilization_reserves_what_is_needed_now(engine: str) -> None:
