@@ -189,14 +189,16 @@ def _kv_bytes(config: RunConfig, base: Path) -> tuple[float | None, tuple[str, .
         return float(given), ()
     transfer = config.engine.kv_transfer
     if transfer is None or transfer.bandwidth_gb_per_second is None:
-        return None, ("engine.kv_transfer gives no bandwidth: every transfer takes fallback_ms",)
+        return None, ()  # the configuration warns of it
     timing = prefill.worker.timing
     try:
         from perf_db.gpu.memory import kv_bytes_per_token
 
         root = perf_root(timing if isinstance(timing, DefaultTiming) else DefaultTiming(type="default"), base)
-        if config.engine.model is None or config.engine.hardware is None:
-            raise ConfigError("engine.model and engine.hardware are not given")
+        missing = [name for name in ("model", "hardware") if getattr(config.engine, name) is None]
+        if missing:
+            verb = "are" if len(missing) > 1 else "is"
+            raise ConfigError(f"{' and '.join(f'engine.{name}' for name in missing)} {verb} not given")
         # A token's KV as a whole: tensor ranks send their shares side by side over the bandwidth of their worker.
         whole = replace(deployment_of(prefill, root), tp=1)
         return float(kv_bytes_per_token(whole, root)), ()

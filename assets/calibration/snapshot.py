@@ -98,6 +98,10 @@ def load(path: Path) -> Snapshot:
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise TruthError(
+            f"{path}: no such file; make a snapshot with tracemill calibrate LOG --deployments RUN.yaml -o {path}"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise TruthError(f"{path}: no JSON ({error}); make the snapshot again") from error
     absent = [name for name in SECTIONS if not isinstance(found, dict) or not isinstance(found.get(name), Mapping)]

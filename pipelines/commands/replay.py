@@ -50,7 +50,7 @@ def replay(
     from assets.replay_run import run_replay
     from assets.views import open_store
     from pipelines.compiling import compile_for
-    from sim.config import load_run_config
+    from sim.config import ConfigError, load_run_config
 
     settings = load_run_config(config, overrides=overrides)
     folder = warehouse_root(root or (config.parent / settings.output if settings.output else None))
@@ -58,9 +58,12 @@ def replay(
         click.echo(f"warning: {warning}", err=True)
     compile_for([settings])
     with progress_bar("reading", "B") as reading, progress_bar("replay", "request") as progress:
-        report = run_replay(
-            settings, open_store(folder), base=config.parent, name=config.stem, reading=reading, progress=progress
-        )
+        try:
+            report = run_replay(
+                settings, open_store(folder), base=config.parent, name=config.stem, reading=reading, progress=progress
+            )
+        except ConfigError as error:  # found while pricing, where the file's name is not known
+            raise ConfigError(f"{config}: {error}") from error
     for warning in report.warnings:
         if warning not in settings.warnings:
             click.echo(f"warning: {warning}", err=True)

@@ -154,7 +154,7 @@ class KvTransfer(Section):
     first_byte_ms: Milliseconds = 0.0  # before every transfer; the link is free meanwhile
     failure_rate: Annotated[float, Field(ge=0, le=1)] = 0.0  # of attempts, by the run's seed
     retries: Annotated[int, Field(ge=0, le=1000)] = 0  # after a failed attempt
-    timeout_ms: Annotated[float, Field(ge=1e-6, le=1e9)] | None = None  # from held to activated; None: no limit
+    timeout_ms: Annotated[float, Field(gt=0, le=1e9)] | None = None  # from held to activated; None: no limit
     overlap: LayerWise | None = None  # None: KV is sent when the prompt is computed
 
 

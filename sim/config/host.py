@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo
 
 from sim.config.base import Milliseconds, Section
+from sim.config.snapshots import as_number, read_constants
 from sim.spec import FrontEnd
 
 NS_OF_MS = 1e6
@@ -102,18 +102,15 @@ def with_snapshot(engine: Any, info: ValidationInfo) -> Any:
 
 
 def _of_backend(file: Path, backend: str) -> dict[str, float]:
-    try:
-        constants = json.loads(file.read_text(encoding="utf-8"))["host_constants"]
-        found = {name.partition(".")[2]: float(value) for name, value in constants.items() if "." in name}
-        mine = {name: value for name, value in found.items() if f"{backend}.{name}" in constants}
-    except OSError as error:
-        raise ValueError(f"host.snapshot {file}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"host.snapshot {file} is no snapshot of tracemill calibrate ({error!r})") from error
+    none = "is no snapshot of tracemill calibrate"
+    constants = read_constants(file, "host.snapshot", none)
+    told = f"host.snapshot {file} {none}"
+    numbers = {name: as_number(constants, name, told) for name in constants if "." in name}
+    mine = {name.partition(".")[2]: value for name, value in numbers.items() if name.startswith(f"{backend}.")}
     if not mine:
         known = ", ".join(sorted({name.partition(".")[0] for name in constants if "." in name})) or "no backend"
         raise ValueError(
             f"host.snapshot {file} holds constants of {known}, none of {backend}; a pass cost belongs into "
             "timing: {type: pass_cost, snapshot: FILE}"
         )
-    return {name: float(constants[f"{backend}.{name}"]) for name in mine}
+    return mine

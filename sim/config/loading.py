@@ -125,7 +125,8 @@ def _fault(error: Any, values: dict[str, Any], assigned: set[str]) -> Fault:
     if kind == "extra_forbidden":
         by_override = next((path for path in sorted(assigned) if f"{path}.".startswith(f"{field}.")), None)
         if by_override:
-            return Fault(f"--set {by_override}", ABSENT, f"no such field; {_spelling(parts, values)}")
+            given = Raw(values).get(by_override)
+            return Fault(f"--set {by_override}", given, f"no such field; {_spelling(parts, values)}")
         return Fault(field, value, f"unknown field; {_spelling(parts, values)}")
     if kind == "literal_error":
         message = f"not one of the allowed values; use {context['expected']}"
@@ -166,10 +167,17 @@ def _walk(loc: tuple[int | str, ...], values: Any) -> list[str]:
 def _spelling(parts: list[str], values: dict[str, Any]) -> str:
     """The closest known name, else the names there are."""
     known = names_at(parts[:-1], values)
-    close = difflib.get_close_matches(parts[-1], known, n=1)
+    close = difflib.get_close_matches(parts[-1], known, n=1) or _by_first_words(parts[-1], known)
     if close:
         return f"did you mean {close[0]}?"
     return f"remove it, or use one of: {', '.join(known)}" if known else "remove it"
+
+
+def _by_first_words(name: str, known: Sequence[str]) -> list[str]:
+    """The name that begins with what was meant: units at its end are easily left out."""
+    words = {one.rpartition("_")[0]: one for one in known if "_" in one}
+    words |= {one.split("_")[0]: one for one in known if "_" in one}
+    return [words[found] for found in difflib.get_close_matches(name, words, n=1, cutoff=0.8)]
 
 
 def _line(fault: Fault) -> str:

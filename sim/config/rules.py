@@ -191,6 +191,13 @@ def _pools(raw: Raw) -> Iterator[Fault]:
             sizes[1],
             f"blocks are handed over whole; use that of the prefill workers, {sizes[0]}",
         )
+    if not raw.has("engine.kv_transfer.bandwidth_gb_per_second") and not raw.number("engine.kv_transfer.fallback_ms"):
+        idle = {"links": "share no link", "overlap": "overlap with nothing"}
+        for name, what in idle.items():
+            given = raw.get(f"engine.kv_transfer.{name}")
+            if given not in (ABSENT, None, "none"):
+                remedy = f"transfers that take no time {what}; give kv_transfer.bandwidth_gb_per_second, or fallback_ms"
+                yield Fault(f"engine.kv_transfer.{name}", given, remedy)
     for role in POOLS:
         field = f"engine.workers.{role}.scheduler.async_scheduling"
         if raw.get(field) is True and raw.get("profile") == "parity":

@@ -14,7 +14,7 @@ from sim.config.host import front_end
 from sim.config.speculation import from_nextn
 from sim.config.timing import DefaultTiming
 from sim.config.traffic import Trace, Traffic
-from sim.models import max_context_tokens
+from sim.models import layers_of, max_context_tokens
 from sim.spec import EngineSpec, Routing, Speculation, Timing, Transfer
 
 # Settings of an estimator that is not asked when the timing is given.
@@ -288,11 +288,28 @@ class RunConfig(Section):
         """Settings of transfers that change nothing as they stand."""
         given = self.engine.kv_transfer or KvTransfer()
         found = []
+        if given.bandwidth_gb_per_second is None:
+            found.append(self._without_bandwidth(given))
+        if given.overlap is not None and (layers := layers_of(self.engine.model)) and given.overlap.layers > layers:
+            found.append(
+                f"kv_transfer.overlap.layers={given.overlap.layers} is above the {layers} layers of "
+                f"engine.model={self.engine.model!r}"
+            )
         if given.links == "none" and "sharing" in given.model_fields_set:
             found.append("kv_transfer.sharing acts only where kv_transfer.links are shared")
         if given.retries and not given.failure_rate:
             found.append("kv_transfer.retries acts only with a failure_rate")
         return tuple(found)
+
+    @staticmethod
+    def _without_bandwidth(given: KvTransfer) -> str:
+        """What transfers take whose rate nobody gave; a `fallback_ms` that is written down is an answer, 0 too."""
+        unset = "kv_transfer.bandwidth_gb_per_second is not set"
+        if "fallback_ms" in given.model_fields_set:
+            return f"every transfer takes kv_transfer.fallback_ms={given.fallback_ms:g}: {unset}"
+        if given.first_byte_ms:
+            return f"transfers take kv_transfer.first_byte_ms and no more: {unset}; give it, or kv_transfer.fallback_ms"
+        return f"transfers take no time: {unset}; give it, or kv_transfer.fallback_ms"
 
     def canonical(self) -> dict[str, Any]:
         """What identifies the run, defaults filled in, ready for JSON and a digest.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,6 +9,7 @@ from pydantic import Field, StrictBool, ValidationInfo, model_validator
 
 from sim import spec
 from sim.config.base import Milliseconds, Section
+from sim.config.snapshots import as_number, read_constants
 from sim.config.tables import FIELDS, as_arrays, digest, fault_in, load_table
 
 CHOOSE = (
@@ -164,13 +164,9 @@ class PassCostTiming(Section):
         if doubled := [name for name in names if name in values]:
             raise ValueError(f"give either snapshot or the constants, not both: {', '.join(doubled)}")
         file = ((info.context or {}).get("base") or Path()) / values["snapshot"]
-        try:
-            found = json.loads(file.read_text(encoding="utf-8"))["host_constants"]
-            return {**values, **{name: float(found[name]) for name in names}}
-        except OSError as error:
-            raise ValueError(f"snapshot {file}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            raise ValueError(f"snapshot {file} holds no constants of a pass cost ({error!r})") from error
+        none = "holds no constants of a pass cost"
+        found = read_constants(file, "snapshot", none)
+        return {**values, **{name: as_number(found, name, f"snapshot {file} {none}") for name in names}}
 
     def _constants(self) -> dict[str, Any]:
         # The numbers identify a timing, not the file they came from.

@@ -13,7 +13,7 @@ from assets.pricing import _kv_bytes, price_deployment
 from assets.replay_run import run_replay
 from assets.views import open_store
 from perf_db.gpu.errors import PerfDataError
-from sim.config import load_run_config
+from sim.config import ConfigError, load_run_config
 from sim.spec import EngineSpec, PoolsSpec, Transfer
 from tests.perf_db.gpu.tiny import MODEL, write_tiny
 
@@ -113,3 +113,24 @@ def test_settings_that_were_added_later_leave_digests_of_other_prices_alone() ->
     assert performance_digest(PoolsSpec(side, side, Transfer(1.0, 2.0, seed=7))) == known, "nothing is drawn"
     drawn = {performance_digest(PoolsSpec(side, side, Transfer(1.0, 2.0, failure_rate=0.5, seed=s))) for s in (7, 8)}
     assert len({known, *drawn}) == 3
+
+
+@pytest.mark.parametrize(
+    ("absent", "said"),
+    [
+        (("hardware",), "(engine.hardware is not given)"),
+        (("model",), "(engine.model is not given)"),
+        (("model", "hardware"), "(engine.model and engine.hardware are not given)"),
+    ],
+)
+def test_bytes_that_do_not_follow_name_what_is_missing(tmp_path: Path, absent: tuple[str, ...], said: str) -> None:
+    content = pools(FIXED, FIXED)
+    content["engine"]["workers"]["prefill"]["kv_cache"]["bytes_per_token"] = "auto"
+    content["engine"]["workers"]["prefill"]["timing"] = FIXED
+    for name in absent:
+        del content["engine"][name]
+    write_tiny(tmp_path / "data")
+    del content["engine"]["estimation_mode"]
+    with pytest.raises(ConfigError) as error:
+        price_deployment(load_run_config(content), base=tmp_path)
+    assert said in str(error.value)

@@ -138,6 +138,7 @@ def test_the_same_steps_in_dagster(engine: Path, log: Path, root: Path, tmp_path
         (("accuracy", "{log}", "--about", "tp=two", "--deployments", "{engine}"), "a whole number is needed"),
         (("accuracy", "{log}", "--deployments", "{engine}", "--snapshot", "{engine}"), "no JSON"),
         (("calibrate", "{log}", "-o", "{out}"), "needs the engine it was measured on"),
+        (("accuracy", "{log}", "--deployments", "{engine}", "--snapshot", "{out}"), "no such file; make a snapshot"),
         ((*CALIBRATE, "--train-share", "0.9"), "6 requests to hold"),
         ((*CALIBRATE, "--fix", "colour=1"), "no constant is called"),
         ((*CALIBRATE, "--prior", "base_ms=0"), "must lie within"),

@@ -23,6 +23,19 @@ def test_every_fault_of_a_configuration_in_one_message(cli: Cli, tiny: Path, roo
     assert got.stdout == "" and not root.exists()
 
 
+def test_what_pricing_finds_names_the_file_as_well(cli: Cli, tmp_path: Path) -> None:
+    one = "{kv_cache: {bytes_per_token: auto}, timing: {type: fixed, prefill_ms: 1, decode_ms: 1}}"
+    config = tmp_path / "pools.yaml"
+    config.write_text(
+        "engine:\n  mode: disaggregated\n  model: org/m\n  kv_transfer: {bandwidth_gb_per_second: 1}\n"
+        f"  workers: {{prefill: {one}, decode: {one}}}\n"
+    )
+    got = cli("replay", config)
+    assert got.exit_code == 2
+    assert f"error: {config}: engine.workers.prefill.kv_cache.bytes_per_token: " in got.stderr
+    assert "(engine.hardware is not given)" in got.stderr
+
+
 def test_a_missing_configuration(cli: Cli, tmp_path: Path) -> None:
     got = cli("replay", tmp_path / "nowhere.yaml")
     assert got.exit_code == 2

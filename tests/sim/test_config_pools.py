@@ -9,6 +9,7 @@ import pytest
 
 from assets.pricing import price_deployment
 from sim.config import ConfigError, load_run_config
+from sim.models import MAX_CONTEXT_TOKENS, layers_of
 from sim.spec import Routing, Speculation
 
 FIXED = {"type": "fixed", "prefill_ms": 10, "decode_ms": 3}
@@ -51,6 +52,7 @@ def test_transfers() -> None:
 
 def test_transfers_that_share_links_fail_or_come_too_late() -> None:
     given: dict[str, Any] = {
+        "bandwidth_gb_per_second": 20,
         "links": "per_source",
         "sharing": "fair",
         "first_byte_ms": 0.5,
@@ -71,11 +73,41 @@ def test_settings_that_ask_for_nothing_are_not_part_of_what_was_replayed() -> No
     config = load_run_config(pools(kv_transfer={"bandwidth_gb_per_second": 20, **said}))
     plain = load_run_config(pools(kv_transfer={"bandwidth_gb_per_second": 20}))
     assert config.canonical() == plain.canonical() and config.transfer(1.0).plain
-    warned = load_run_config(pools(kv_transfer={"sharing": "fair", "retries": 1})).warnings
+    fast = {"bandwidth_gb_per_second": 20, "sharing": "fair", "retries": 1}
+    warned = load_run_config(pools(kv_transfer=fast)).warnings
     assert [text for text in warned if "kv_transfer" in text] == [
         "kv_transfer.sharing acts only where kv_transfer.links are shared",
         "kv_transfer.retries acts only with a failure_rate",
     ]
+
+
+NO_RATE = "kv_transfer.bandwidth_gb_per_second is not set"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, f"transfers take no time: {NO_RATE}; give it, or kv_transfer.fallback_ms"),
+        ({"first_byte_ms": 2}, f"transfers take kv_transfer.first_byte_ms and no more: {NO_RATE}; give it, or"),
+        ({"fallback_ms": 0}, f"every transfer takes kv_transfer.fallback_ms=0: {NO_RATE}"),
+        ({"fallback_ms": 3, "links": "shared"}, f"every transfer takes kv_transfer.fallback_ms=3: {NO_RATE}"),
+    ],
+)
+def test_transfers_without_a_rate_are_told_of(given: dict[str, Any], said: str) -> None:
+    for engine in ({"kv_transfer": given}, {} if not given else {"kv_transfer": given}):
+        assert any(text.startswith(said) for text in load_run_config(pools(**engine)).warnings)
+
+
+def test_no_more_layers_are_sent_than_the_model_has() -> None:
+    def warned(layers: int, model: str) -> list[str]:
+        transfer = {"bandwidth_gb_per_second": 20, "overlap": {"layers": layers}}
+        config = load_run_config(pools(kv_transfer=transfer, model=model))
+        return [said for said in config.warnings if "overlap.layers" in said]
+
+    said = "kv_transfer.overlap.layers=65 is above the 64 layers of engine.model='Qwen/Qwen3-32B-FP8'"
+    assert warned(65, "Qwen/Qwen3-32B-FP8") == [said]
+    assert not warned(64, "Qwen/Qwen3-32B-FP8") and not warned(9000, "org/unknown")
+    assert all(layers_of(model) for model in MAX_CONTEXT_TOKENS)
 
 
 def test_placement() -> None:
@@ -168,7 +200,16 @@ def test_each_role_has_a_capacity_policy_of_its_own() -> None:
             ),
             "engine.workers.prefill.scheduler.async_scheduling=True: with kv_transfer.overlap",
         ),
-        (pools(kv_transfer={"timeout_ms": 0}), "engine.kv_transfer.timeout_ms=0: must be"),
+        (pools(kv_transfer={"timeout_ms": 0}), "engine.kv_transfer.timeout_ms=0: must be greater than 0"),
+        (
+            pools(kv_transfer={"links": "shared", "first_byte_ms": 1}),
+            "engine.kv_transfer.links='shared': transfers that take no time share no link; give "
+            "kv_transfer.bandwidth_gb_per_second, or fallback_ms",
+        ),
+        (
+            pools(kv_transfer={"overlap": {"layers": 8}, "fallback_ms": 0}),
+            "engine.kv_transfer.overlap: transfers that take no time overlap with nothing; give kv_transfer.bandwidth",
+        ),
         (
             {"engine": {"workers": {"aggregated": {"timing": FIXED}}, "conditional_disaggregation": {}}},
             "engine.conditional_disaggregation: without separate pools every prompt is prefilled where it decodes",

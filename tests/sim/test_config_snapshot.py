@@ -31,8 +31,11 @@ def test_constants_come_from_the_file_and_the_numbers_identify_them(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "timing", "says"),
     [
-        (None, {"snapshot": "s.json"}, "No such file"),
-        ("{", {"snapshot": "s.json"}, "holds no constants of a pass cost"),
+        (None, {"snapshot": "s.json"}, "No such file or directory; make one with tracemill calibrate"),
+        ("{", {"snapshot": "s.json"}, "holds no constants of a pass cost: it is no JSON; make one with"),
+        ("{}", {"snapshot": "s.json"}, "of a pass cost: it has no section host_constants; make one with"),
+        ('{"host_constants": {"base_ms": 1}}', {"snapshot": "s.json"}, "of a pass cost: weights_ms is missing"),
+        ('{"host_constants": {"base_ms": []}}', {"snapshot": "s.json"}, r"a pass cost: base_ms=\[\] is no number"),
         ('{"host_constants": {"vllm.client_ms": 1}}', {"snapshot": "s.json"}, "holds no constants of a pass cost"),
         ("{}", {"snapshot": "s.json", "base_ms": 1.0}, "either snapshot or the constants, not both: base_ms"),
     ],

@@ -61,6 +61,7 @@ def test_a_version_may_be_named_by_its_place(tmp_path):
     ("named", "reason", "said"),
     [
         ({"model": "tiny/dens"}, "unknown_model", "nearest: tiny/dense; `tracemill perf list` shows all"),
+        ({"model": "Foo/Bar"}, "unknown_model", "unknown model 'Foo/Bar'; no known name is like it; `tracemill perf"),
         ({"model": "../etc/passwd"}, "unknown_model", "unknown model"),
         ({"system": "h200"}, "unknown_system", "nearest: h200_sxm"),
         ({"backend": "vlm"}, "unknown_backend", "nearest: vllm"),

@@ -192,7 +192,7 @@ def test_what_if_factors_multiply_what_they_name(root, level):
     assert now["context_qkv_gemm"] == pytest.approx(1.5 * plain["context_qkv_gemm"])
     assert now["context_attention"] == plain["context_attention"]
     assert float(halved.prefill(1, 100, 0)) == pytest.approx(sum(now.values()))
-    with pytest.raises(PerfDataError, match="unknown operator, kind or link 'gem'; nearest: gemm, "):
+    with pytest.raises(PerfDataError, match="unknown operator, kind or link 'gem'; nearest: gemm; kinds: "):
         OpLevel(deployed(root), root, clean=False, factors={"gem": 0.5})
 
 
