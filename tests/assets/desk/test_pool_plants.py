@@ -23,7 +23,7 @@ from tests.assets.desk.pool_plants import PLANTS
 from tests.assets.desk.test_plants import check_sums, head_ids
 from tests.assets.desk.worlds import Run, pools, record, traffic
 
-SEEDS = 12
+SEEDS = 4
 QUICK = ("bandwidth", "fewer decode places", "failures")
 
 
