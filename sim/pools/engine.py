@@ -51,6 +51,8 @@ def replay(
         raise WorkloadError("local_prefill_tokens: not known together with async_scheduling; leave one of them out")
     if spec.transfer.layers and spec.prefill.async_scheduling:
         raise WorkloadError("transfer.layers: prefill workers that choose ahead may take a prompt back; leave one out")
+    if len(workload) and spec.transfer.sent_bytes(int(workload.prompt_tokens.max()) + spec.block_tokens) >= 2**63:
+        raise WorkloadError("transfer.bytes_per_token: the longest prompt's KV exceeds 2^63 bytes; lower it")
     load_kernels(drafting=spec.speculation is not None, routing=spec.looks_at_ranks)
     began = time.perf_counter()
     caching = spec.prefill.prefix_caching or spec.decode.prefix_caching

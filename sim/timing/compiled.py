@@ -113,6 +113,8 @@ def nearest_ns(seconds):
     split = seconds * 134217729.0
     high = split - (split - seconds)
     lost = (high * 1e9 - ns) + (seconds - high) * 1e9
+    if ns >= 9007199254740992.0:  # 2**53, whence all doubles are even whole numbers: what was lost decides, to its half
+        return np.int64(ns) + np.int64(np.rint(lost))
     whole = math.floor(ns)
     below_half = 0.5 - (ns - whole)
     if lost > below_half or (lost == below_half and whole % 2 == 1):

@@ -17,7 +17,17 @@ from sim.errors import TimingError
 from sim.inputs import Workload
 from sim.jit import entry
 from sim.result import MemorySink
-from sim.spec import EngineSpec, FixedTiming, FlatTiming, PassCostTiming, PolynomialTiming, TableTiming, Timing
+from sim.spec import (
+    EngineSpec,
+    FixedTiming,
+    FlatTiming,
+    PassCostTiming,
+    PolynomialTiming,
+    PoolsSpec,
+    TableTiming,
+    Timing,
+    Transfer,
+)
 from sim.timing.compiled import compile_timing, price
 from sim.timing.plain import PlainPricer, Work, nearest_ns, scaled_ns
 from tests.sim.answers import ask, difference
@@ -120,6 +130,21 @@ def test_1_2_rounding_is_exact_for_any_double():
         if ms / ratio < 9e9:
             prices, work = compile_timing(EngineSpec(timing=FlatTiming(ms), speedup_ratio=ratio)), Work(1, 1, 0, 0, 0)
             assert priced(prices, *work)[0] == scaled_ns(ms, ratio, phase="whole", where=work), ms
+
+
+def test_pd_7_rounding_of_transfers_is_exact_beyond_what_a_double_counts():
+    side = EngineSpec(
+        profile="parity", timing=FlatTiming(1.0), block_tokens=4, blocks=10, max_num_seqs=2, async_scheduling=False
+    )
+    load = Workload(np.zeros(1, np.int64), np.array([5]), np.array([2]))
+    rng = random.Random(3)
+    sizes = [4.00000000000005, 5.3, *(rng.uniform(3, 200) for _ in range(40))]  # 2**53 ns are 104 days
+    for size in sizes:
+        spec = PoolsSpec(side, side, Transfer(bytes_per_token=size, bytes_per_second=3e-7))
+        sink = MemorySink()
+        sim.engine.replay(spec, load, sink)
+        took = sink.table("handoffs")["transferred_ns"] - sink.table("handoffs")["reserved_ns"]
+        assert took.tolist() == [nearest_ns(5 * size / 3e-7)], size
 
 
 def one_request(timing: Timing, prompt: int = 4, output: int = 3) -> World:
