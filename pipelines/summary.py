@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from perf_db.store import Store
 from pipelines.options import warehouse_root
+from pipelines.pool_summary import QUERIES as of_pools
+from pipelines.pool_summary import pool_lines, separate
 
 MetricRow = Sequence[Any]  # scope, metric, stat, value, unit, n
 Figures = Mapping[tuple[str, str, str], float | None]
@@ -41,20 +44,20 @@ def figures(rows: Iterable[MetricRow]) -> dict[tuple[str, str, str], float | Non
     return {(scope, metric, stat): value for scope, metric, stat, value, _unit, _n in rows}
 
 
-def summary_text(run: Mapping[str, Any], metrics: Iterable[MetricRow]) -> str:
-    """The summary as people read it. `run` is a row of `runs`."""
+def summary_text(run: Mapping[str, Any], metrics: Iterable[MetricRow], store: Store) -> str:
+    """The summary as people read it. `run` is a row of `runs`; the store is asked about separate pools alone."""
     found = figures(metrics)
-    return "\n".join([*_head(run, found), "", *_latencies(found), "", *_facts(run, found)])
+    return "\n".join([*_head(run, found), "", *_latencies(found), "", *_facts(run, found, pool_lines(store, run))])
 
 
-def next_steps(database: Path, run_id: str) -> str:
+def next_steps(database: Path, run: Mapping[str, Any]) -> str:
     """Where the tables are, and what to ask them first, as commands that can be pasted."""
     command = f"{own_name()} sql"
     if database.parent != warehouse_root(None):
         command += f" -w {shlex.quote(str(database.parent))}"
     lines = [f"database      {database}", "", "Try next:"]
-    for what, query in QUERIES:
-        lines += [f"  # {what}", f'  {command} "{query.format(run_id=run_id)}"']
+    for what, query in (*QUERIES[:2], *of_pools) if separate(run) else QUERIES:
+        lines += [f"  # {what}", f'  {command} "{query.format(run_id=run["run_id"])}"']
     return "\n".join(lines)
 
 
@@ -145,27 +148,42 @@ def _first_token(run: Mapping[str, Any]) -> list[str]:
         return []
     said = {
         "decode": "TTFT ends with a decode worker's first token: transfer and a decode pass are in it",
-        "prefill": "TTFT ends when the prompt is computed: what follows is in E2E alone",
+        "prefill": "TTFT ends when the prompt is computed, all else is of decode-side tokens: "
+        "TTFT + (n - 1) TPOT is less than E2E by handing over and a decode pass",
     }
     return [f"first token   {said[ends]}"]
+
+
+def _unproven(run: Mapping[str, Any]) -> list[str]:
+    marks = [mark for mark in (run.get("unproven") or "").split(",") if mark]
+    return [f"unproven      {', '.join(marks)} (no engine to compare with; docs/correctness.md)"] if marks else []
+
+
+def _goodput(run: Mapping[str, Any], found: Figures) -> list[str]:
+    """Of all requests that count: who failed or was turned away had no good service either."""
+    good, completed = found.get(("run", "goodput", "completed")), found.get(("run", "requests", "completed"))
+    submitted = found.get(("run", "requests", "submitted"))
+    if good is None or not submitted:
+        return []
+    said = f"{good / submitted:.1%} of all {submitted:,.0f} requests within the limits"
+    if completed and completed != submitted:
+        said += f", {good / completed:.1%} of the {completed:,.0f} completed"
+    return [f"goodput       {said} · {number(found.get(('run', 'goodput', 'request_throughput')))} requests/s"]
 
 
 def _deployment(told: Mapping[str, Any]) -> str:
     return f"{told['backend']} {told['version']}, TP {told['tp']}, {told['gemm']}"
 
 
-def _facts(run: Mapping[str, Any], found: Figures) -> list[str]:
+def _facts(run: Mapping[str, Any], found: Figures, pools: Sequence[str] = ()) -> list[str]:
     def value(metric: str, stat: str) -> float | None:
         return found.get(("run", metric, stat))
 
     rates = f"{number(value('request_throughput', 'mean'))} requests/s · "
     rates += f"{number(value('input_throughput', 'mean'), ',.0f')} input tokens/s · "
     rates += f"{number(value('output_throughput', 'mean'), ',.0f')} output tokens/s"
-    lines = [*_timing(run), *_speculation(run, found), *_first_token(run), f"throughput    {rates}"]
-    good = value("goodput", "share")
-    if good is not None:
-        per_second = number(value("goodput", "request_throughput"))
-        lines.append(f"goodput       {good:.1%} of completed requests within the limits · {per_second} requests/s")
+    lines = [*_timing(run), *_speculation(run, found), *_first_token(run), *_unproven(run)]
+    lines += [f"throughput    {rates}", *_goodput(run, found)]
     reuse = value("prefix_reuse", "max")
     shown = "unknown: the trace carries no prefix ids" if reuse is None else f"{reuse:.3%} of input tokens"
     lines.append(f"prefix reuse  {shown}")
@@ -173,9 +191,12 @@ def _facts(run: Mapping[str, Any], found: Figures) -> list[str]:
     if run["n_rejected"]:
         why = "SELECT reason, count(*) FROM requests WHERE status = 'rejected' GROUP BY reason"
         lines.append(f"rejected      {run['n_rejected']:,}; why: {why}")
-    share = value("kv_usage", "peak")
-    of_pool = "" if share is None else f" ({share:.1%} of its pool)"  # separate pools have two sizes
-    lines.append(f"KV peak       {run['peak_active_blocks']:,} blocks on one rank{of_pool}")
+    if pools:
+        lines += pools
+    else:
+        share = value("kv_usage", "peak")
+        of_pool = "" if share is None else f" ({share:.1%} of its pool)"
+        lines.append(f"KV peak       {run['peak_active_blocks']:,} blocks on one rank{of_pool}")
     clean, set_aside = run["n_requests"], run["n_quarantined"]
     lines.append(f"trace rows    {clean + set_aside:,} read = {clean:,} clean + {set_aside:,} quarantined")
     return lines

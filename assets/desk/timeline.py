@@ -1,6 +1,6 @@
 """A run as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: every pass on its rank, every request with its
 phases, KV pool and queues as counters; with separate pools every transfer of KV between them. Format: Chrome's trace
-events, JSON in gzip.
+events, JSON; in gzip where the file's name ends in .gz.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import gzip
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from assets.desk.pair import Recorded
 from assets.desk.session import open_run
@@ -59,6 +60,7 @@ def write_timeline(
 ) -> Written:
     """
     Args:
+        target: packed with gzip if its name ends in .gz, else plain JSON.
         from_s, to_s: seconds of virtual time; None: from the start, to the end.
         max_events: where it would be more, the window ends sooner, so that what is there is complete.
 
@@ -77,8 +79,7 @@ def write_timeline(
         end = _end(con, low, high, max_events)
         n = {"M": 0, "passes": 0, "requests": 0, "events": 0}
         try:
-            # Neither time nor name in the header: the same run gives the same bytes.
-            with open(aside, "wb") as raw, gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as file:
+            with _opened(aside, packed=target.suffix.lower() == ".gz") as file:
                 about = {k: side.run[k] for k in ("run_id", "replay_id", "name", "result_digest")}
                 file.write(f'{{"displayTimeUnit":"ms","otherData":{json.dumps(about)},"traceEvents":[\n'.encode())
                 before = b""
@@ -92,6 +93,17 @@ def write_timeline(
         finally:
             aside.unlink(missing_ok=True)
     return Written(target, n["events"], n["passes"], n["requests"], low, end, end < min(high, side.run["end_ns"]))
+
+
+@contextmanager
+def _opened(path: Path, *, packed: bool) -> Iterator[BinaryIO]:
+    with open(path, "wb") as raw:
+        if not packed:
+            yield raw
+            return
+        # Neither time nor name in the header: the same run gives the same bytes.
+        with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as file:
+            yield cast(BinaryIO, file)
 
 
 def _end(con: Any, low: int, high: int, max_events: int) -> int:

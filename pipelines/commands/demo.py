@@ -37,4 +37,4 @@ def demo(root: Path | None) -> None:
 
     store = open_store(folder)
     row, metrics = stored_run(store, result.run_id)
-    click.echo("\n" + summary_text(row, metrics) + "\n" + next_steps(store.database, result.run_id))
+    click.echo("\n" + summary_text(row, metrics, store) + "\n" + next_steps(store.database, row))

@@ -57,10 +57,11 @@ def replay(
     for warning in settings.warnings:
         click.echo(f"warning: {warning}", err=True)
     compile_for([settings])
+    store = open_store(folder)
     with progress_bar("reading", "B") as reading, progress_bar("replay", "request") as progress:
         try:
             report = run_replay(
-                settings, open_store(folder), base=config.parent, name=config.stem, reading=reading, progress=progress
+                settings, store, base=config.parent, name=config.stem, reading=reading, progress=progress
             )
         except ConfigError as error:  # found while pricing, where the file's name is not known
             raise ConfigError(f"{config}: {error}") from error
@@ -80,8 +81,8 @@ def replay(
         return
     from pipelines.summary import next_steps, summary_text
 
-    click.echo(summary_text(report.run, report.metrics))
-    click.echo(next_steps(report.database, report.run_id))
+    click.echo(summary_text(report.run, report.metrics, store))
+    click.echo(next_steps(report.database, report.run))
 
 
 def _replay_case(case: Path, *, summary_only: bool, as_json: bool, overrides: tuple[str, ...]) -> None:

@@ -62,8 +62,8 @@ def show(run: str, root: Path | None) -> None:
     store = open_store(warehouse_root(root))
     run_id = store.resolve(run)
     row, metrics = stored_run(store, run_id)
-    click.echo(summary_text(row, metrics))
-    click.echo(next_steps(store.database, run_id))
+    click.echo(summary_text(row, metrics, store))
+    click.echo(next_steps(store.database, row))
 
 
 def stored_run(store: Any, run_id: str) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:

@@ -17,7 +17,7 @@ from pipelines.options import NewFile, warehouse, warehouse_root
     "--output",
     type=NewFile(),
     required=True,
-    help="File to write, such as trace.json.gz.",
+    help="File to write: trace.json.gz is packed with gzip, any name without .gz is plain JSON.",
 )
 @click.option("--from", "from_s", type=float, help="Start of the window, seconds of virtual time.")
 @click.option("--to", "to_s", type=float, help="End of the window.")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import copy
 import re
 from pathlib import Path
 
 import pytest
+import yaml
 
-from pipelines.summary import QUERIES, _facts, _latencies
+from assets.views import open_store
+from pipelines.pool_summary import QUERIES as OF_POOLS
+from pipelines.summary import QUERIES, _latencies
+from tests.assets.desk.test_pools import POOLS
 from tests.pipelines.conftest import Cli
 
 
@@ -49,10 +53,47 @@ def test_a_table_for_people_ends_and_says_so(cli: Cli, tiny: Path) -> None:
     assert len(cli("sql", "FROM range(1500)", "--format", "csv").stdout.splitlines()) == 1_501
 
 
-def test_two_pools_have_no_share_of_one(cli: Cli, tiny: Path) -> None:
+def test_one_pool_has_a_share(cli: Cli, tiny: Path) -> None:
     alone = cli("replay", tiny).stdout
     assert re.search(r"^KV peak       \d+ blocks on one rank \([\d.]+% of its pool\)$", alone, re.M)
-    run = {"peak_active_blocks": 212, "n_requests": 3, "n_quarantined": 0, "n_preemptions": 0, "n_rejected": 0}
-    workers = {role: {"timing": {"type": "polynomial"}} for role in ("prefill", "decode")}
-    run |= {"config_json": json.dumps({"engine": {"workers": workers}}), "provenance_json": "{}"}
-    assert "KV peak       212 blocks on one rank" in _facts(run, {})
+
+
+def pools(folder: Path, **transfer: object) -> Path:
+    """A prefill and a decode pool whose transfers may share links, fail and come too late."""
+    content = copy.deepcopy(POOLS)
+    content["engine"]["kv_transfer"] |= transfer
+    content["evaluation"] = {"sla": {"e2e_ms": 60_000}, "ttft": "prefill"}
+    content |= {"profile": "parity"}
+    (folder / "pools.yaml").write_text(yaml.safe_dump(content))
+    return folder / "pools.yaml"
+
+
+def test_separate_pools_and_their_transfers(cli: Cli, tmp_path: Path) -> None:
+    told = {"links": "shared", "failure_rate": 0.4, "retries": 1, "bandwidth_gb_per_second": 0.8}
+    said = cli("replay", pools(tmp_path, **told)).stdout
+    lines = {line[:14].strip(): line[14:] for line in said.splitlines()}
+    busy = r"prefill: 2 workers · busy [\d.]+% of the time · [\d.]+% of KV .* held for transfers"
+    assert re.fullmatch(busy, lines["pools"])
+    assert "  decode: 1 worker · busy" in said
+    with open_store(tmp_path / "warehouse").connect() as con:
+        n, done, again = con.execute(
+            "SELECT count(*), count(*) FILTER (outcome = 'activated'), sum(attempts - 1) FROM handoffs"
+        ).fetchall()[0]
+        failed, submitted, peak = con.execute("SELECT n_failed, n_requests, peak_active_blocks FROM runs").fetchall()[0]
+        most = con.execute("SELECT max(active_blocks) FILTER (worker = 2), max(active_blocks) FROM passes").fetchone()
+    assert failed and again and lines["transfers"].startswith(f"{done} of {n} done · mean ")
+    assert f" · {again} retries · {failed} failed" in lines["transfers"]
+    assert most == (peak, peak)
+    assert lines["KV peak"] == f"{peak} blocks on one rank (decode pool, {peak / 70:.1%} of its 70)"
+    assert lines["unproven"].startswith("transfers_share_links, transfer_failures (no engine")
+    share = (submitted - failed) / submitted
+    assert lines["goodput"].startswith(f"{share:.1%} of all {submitted} requests within the limits, 100.0% of the ")
+    assert "TTFT + (n - 1) TPOT is less than E2E" in lines["first token"]
+    assert all(cli("sql", query).exit_code == 0 for query in re.findall(r'sql "(.*)"', said))
+    assert "FROM pool_utilisation" in said and "FROM request_phases" in said
+    assert cli("show").stdout.partition("s simulated")[0] == said.partition("s simulated")[0]
+
+
+def test_one_pool_says_nothing_of_two(cli: Cli, tiny: Path) -> None:
+    said = cli("replay", tiny).stdout
+    assert not any(word in said for word in ("pools  ", "transfers", "unproven", *(query for _, query in OF_POOLS)))

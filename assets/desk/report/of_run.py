@@ -139,8 +139,9 @@ def _cards(run: dict[str, Any], figures: dict[tuple[str, str], float | None]) ->
         ("KV peak", _share(figures.get(("kv_usage", "peak")))),
         ("prefix reuse", _share(figures.get(("prefix_reuse", "max")))),
     ]
-    if figures.get(("goodput", "share")) is not None:
-        cards.append(("goodput", _share(figures["goodput", "share"])))
+    good, submitted = figures.get(("goodput", "completed")), figures.get(("requests", "submitted"))
+    if good is not None and submitted:
+        cards.append(("goodput, of all requests", _share(good / submitted)))
     if run["n_rejected"] or run["n_unfinished"]:
         cards.append(("rejected, unfinished", f"{run['n_rejected']:,}, {run['n_unfinished']:,}"))
     if run.get("n_failed") or run.get("n_canceled"):

@@ -155,3 +155,15 @@ def test_a_loss_ends_with_the_return_to_its_rank(tmp_path: Path) -> None:
             assert (number, worker + 1, rank + 1, back / 1000) in stops
             lost += 1
     assert lost > 5
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz", "t.JSON.GZ"])
+def test_the_name_says_whether_it_is_packed(tmp_path: Path, name: str) -> None:
+    store = open_store(tmp_path / "w")
+    write_run(store, "r1")
+    write_timeline(Recorded.of_store(store, "r1"), tmp_path / name)
+    held = (tmp_path / name).read_bytes()
+    assert held.startswith(b"\x1f\x8b") == name.lower().endswith(".gz")
+    events = json.loads(gzip.decompress(held) if name.lower().endswith(".gz") else held)["traceEvents"]
+    write_timeline(Recorded.of_store(store, "r1"), tmp_path / "u.json.gz")
+    assert events == events_of(tmp_path / "u.json.gz")

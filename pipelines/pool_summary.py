@@ -1,0 +1,92 @@
+"""What the summary of a run says of separate pools and of the transfers between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from perf_db.store import Store
+
+# In place of what is asked of one pool.
+QUERIES = (
+    (
+        "how busy were both pools, and what held their KV blocks?",
+        "SELECT role, workers, busy_share, mean_running, mean_waiting, active_share, held_share FROM pool_utilisation "
+        "WHERE run_id = '{run_id}'",
+    ),
+    (
+        "between the prompt and the first token: what was waited for?",
+        "SELECT avg(queue_ns) / 1e6 AS queue_ms, avg(prefill_ns) / 1e6 AS prefill_ms, avg(destination_ns) / 1e6 AS "
+        "room_ms, avg(transfer_ns) / 1e6 AS transfer_ms, avg(ready_ns) / 1e6 AS ready_ms, avg(first_decode_ns) / 1e6 "
+        "AS first_decode_ms FROM request_phases WHERE run_id = '{run_id}'",
+    ),
+)
+_ENDS = {"never_fits": "never fit", "transfer_failed": "failed", "timed_out": "timed out"}
+
+
+def separate(run: Mapping[str, Any]) -> bool:
+    """Whether a row of `runs` is of separate pools."""
+    return "aggregated" not in json.loads(run["config_json"])["engine"]["workers"]
+
+
+def pool_lines(store: Store, run: Mapping[str, Any]) -> list[str]:
+    """Both pools, the transfers and whose the KV peak is; nothing where there is one pool."""
+    if not separate(run):
+        return []
+    with store.connect() as con:
+        pools = con.execute(
+            "SELECT role, workers, busy_share, active_share, held_share FROM pool_utilisation "
+            "WHERE run_id = ? ORDER BY role DESC",
+            [run["run_id"]],
+        ).fetchall()
+        n, done, mean, p99, link, retries = con.execute(
+            # With overlap a transfer begins before the prompt is computed; told is what it adds.
+            "SELECT count(*), count(ms), avg(ms), quantile_cont(ms, 0.99), avg(link_ms), sum(again) FROM ("
+            "  SELECT greatest(transferred_ns - greatest(reserved_ns, held_ns), 0) / 1e6 "
+            "             * if(withdrawn_ns IS NULL, 1, NULL) AS ms,"
+            "         (began_ns - queued_ns) / 1e6 AS link_ms, greatest(attempts - 1, 0) AS again"
+            "  FROM handoffs WHERE run_id = ?)",
+            [run["run_id"]],
+        ).fetchall()[0]
+        ends = dict(
+            con.execute(
+                "SELECT outcome, count(*) FROM handoffs WHERE run_id = ? GROUP BY outcome", [run["run_id"]]
+            ).fetchall()
+        )
+        first = json.loads(run["config_json"])["engine"]["workers"]["prefill"]["parallelism"]["replicas"]
+        peaks = con.execute(
+            "SELECT if(worker < ?, 'prefill', 'decode') AS role, max(active_blocks) FROM passes WHERE run_id = ? "
+            "GROUP BY role ORDER BY role DESC",
+            [first, run["run_id"]],
+        ).fetchall()
+    peak = f"KV peak       {run['peak_active_blocks']:,} blocks on one rank"
+    owners = [_owner(run, role) for role, most in peaks if most == run["peak_active_blocks"]]
+    peak += f" ({'; '.join(owners)})" if owners else ""
+    if not peaks:
+        return ["pools         rows of passes were not kept", peak]
+    lines = [
+        f"{'pools' if role == 'prefill' else '':<14}{role}: {workers:,} worker{'s' if workers != 1 else ''} · busy "
+        f"{_share(busy)} of the time · {_share(active)} of KV blocks in use while it is"
+        + (f" · {_share(held)} held for transfers" if role == "prefill" else "")
+        for role, workers, busy, active, held in pools
+    ]
+    if n:
+        said = f"{done:,} of {n:,} done · mean {_ms(mean)}, p99 {_ms(p99)}, of that waiting for the link {_ms(link)}"
+        said += f" · {retries or 0:,} retries"
+        said += "".join(f" · {ends[end]:,} {words}" for end, words in _ENDS.items() if ends.get(end))
+        lines.append(f"transfers     {said}")
+    return [*lines, peak]
+
+
+def _owner(run: Mapping[str, Any], role: str) -> str:
+    blocks = json.loads(run["config_json"])["engine"]["workers"][role]["kv_cache"]["capacity"]["blocks"]
+    return f"{role} pool, {run['peak_active_blocks'] / blocks:.1%} of its {blocks:,}"
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _ms(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.2f} ms"
