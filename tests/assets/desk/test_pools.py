@@ -321,6 +321,53 @@ def test_the_pool_that_limits(tmp_path: Path, change: dict[str, Any], limit: str
         assert con.execute("SELECT limited_by FROM pool_ratios").fetchall() == [(limit,)]
 
 
+FULL = {"block_size": 16, "capacity": {"type": "fixed", "blocks": 70}}
+
+
+@pytest.mark.parametrize(
+    ("profile", "local", "ahead", "decode", "limit"),
+    [
+        ("vllm", None, True, {"prefill_ms": 7, "decode_ms": 9}, "neither"),
+        ("parity", 150, False, {"prefill_ms": 40, "decode_ms": 1}, "neither"),
+        ("parity", None, False, FULL, "decode"),
+    ],
+)
+def test_a_pool_with_room_limits_nobody(
+    tmp_path: Path, profile: str, local: int | None, ahead: bool, decode: dict[str, Any], limit: str
+) -> None:
+    """Two waits for a pass make up a good part of a short TTFT: with passes chosen ahead, and where a few passes with
+    prompts of their own are far longer than the mean. A full decode pool, which blocks the other as well, limits.
+    """
+    content = copy.deepcopy(POOLS)
+    content["traffic"]["stop"]["requests"] = 60
+    content["traffic"]["load"]["requests_per_second"] = 10 if local else 20 if ahead else 40
+    if local:
+        content["engine"]["conditional_disaggregation"] = {"local_prefill_tokens": local}
+    lengths = {"input_tokens": (20, 200 if ahead else 400), "output_tokens": (1, 60)}
+    content["traffic"]["source"] = {"type": "synthetic"} | {
+        name: {"type": "uniform", "min": low, "max": high} for name, (low, high) in lengths.items()
+    }
+    workers = content["engine"]["workers"]
+    for worker in workers.values():
+        worker["scheduler"] = {"max_batched_tokens": 8192, "max_sequences": 64}
+        if ahead:
+            worker["scheduler"]["async_scheduling"] = True
+        if decode is not FULL:
+            worker["kv_cache"]["capacity"]["blocks"] = 2000
+    if local:
+        workers["prefill"]["timing"] = {"type": "fixed", "prefill_ms": 10, "decode_ms": 3}
+    if decode is not FULL:
+        workers["decode"]["timing"] = {"type": "fixed", **decode}
+    run(tmp_path, content, profile)
+    with open_store(tmp_path).connect() as con:
+        wait, pass_ms, active, found, waiting = con.execute(
+            """SELECT decode_wait_ms, pass_ms, decode_active, limited_by, mean_waiting FROM pool_ratios
+            JOIN pool_utilisation USING (run_id) WHERE role = 'decode'"""
+        ).fetchall()[0]
+    assert (found, wait > pass_ms) == (limit, True)
+    assert (active < 0.2 and waiting == 0) if limit == "neither" else active > 0.5
+
+
 def test_one_pool_has_one_row_and_no_ratio(tmp_path: Path) -> None:
     engine = {"workers": {"aggregated": {"timing": {"type": "fixed", "prefill_ms": 1, "decode_ms": 1}}}}
     traffic = {"source": {"type": "synthetic"}, "load": {"type": "burst"}, "stop": {"requests": 3}}

@@ -58,6 +58,10 @@ def test_the_best_ratio_stands_first_and_says_what_limits(store: Store) -> None:
     assert limits["1:3"] == "prefill"  # a prompt at a time takes 40 ms, and they come every 33
     assert limits["3:1"] == "neither"
     assert [row["scenario"] for row in rows][-1] == "p1d3"
+    with store.connect() as con:
+        n_good = "SELECT count(*) FROM request_first_token WHERE run_id = ? AND ttft_at_ns - arrival_ns <= 400e6"
+        for row in rows:
+            assert con.execute(n_good, [row["run_id"]]).fetchone() == (round(row["good_share"] * 24),)
     assert set(cells(rows[0])) == {"scenario", *SHOWN.values()}
     assert ratios(store, "other") == []
     told = _ratios(store, "pd")["prefill_to_decode"]
