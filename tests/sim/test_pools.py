@@ -31,6 +31,7 @@ from tests.sim.reached import Lines, lines_that_say
 
 WORLDS, SWEEP = 1_000, 100
 TRANSFER_WORLDS = 300
+REFUSED_WHERE_IT_DECODES = 112
 RARE = (1000, 1066, 1376, 1650)  # a prompt thrown out of the prefill pool before it is computed
 # What the rules say but these worlds do not lead to: a replay of 146 years.
 OUT_OF_REACH = ("raise TimingError(CLOCK_MESSAGE)",)
@@ -173,6 +174,7 @@ def test_the_worlds_reach_every_event_and_every_line() -> None:
         for seed in range(20):
             ask(sim.reference.replay, routed_pool(seed))
             ask(sim.reference.replay, local_pool(seed))
+        ask(sim.reference.replay, local_pool(REFUSED_WHERE_IT_DECODES))
     wanted = {"Deadlock", "failed", "rejected", "stopped", "chunked", "reused", "sent in part", "waited for room"}
     wanted |= {"activated late", "waited for a place", "released late", "computed again on a decode worker"}
     wanted |= {f"preempted on a {role} worker" for role in ("prefill", "decode")}
