@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from assets import synthetic
+from assets.constants_origin import origins
 from assets.ingest import Quarantine, Trace, TraceError, read_trace
 from assets.pricing import Pricing, price_deployment
 from assets.quarantine_limits import Verdict, judge
@@ -87,6 +88,8 @@ def prepare(config: RunConfig, *, base: Path, progress: Progress | None = None, 
     if verdict.warned:
         inputs = replace(inputs, warnings=(*inputs.warnings, verdict.warned))
     _insist_that_prompts_fit(inputs)
+    if constants := origins(config, base):
+        inputs = replace(inputs, provenance={**inputs.provenance, "constants": constants})
     return replace(inputs, pricing=pricing, warnings=inputs.warnings + pricing.warnings)
 
 

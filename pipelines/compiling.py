@@ -43,7 +43,7 @@ def compile_kernels(*, drafting: bool = False, pools: bool = False, routing: boo
     where = (" in" if drafting else " for") + " separate pools" if pools else ""
     what = (" for speculative decoding" if drafting else "") + where
     what += " and KV-aware routing" if what and routing else " for KV-aware routing" if routing else ""
-    title = f"Compiling the engine{what} (once per version, under a minute)"
+    title = f"Compiling the engine{what} (once per version and kind of replay; a minute or a few)"
     started = time.perf_counter()
     done = threading.Event()
     terminal = sys.stderr.isatty()

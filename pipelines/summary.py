@@ -102,16 +102,24 @@ def _latencies(found: Figures) -> list[str]:
 def _timing(run: Mapping[str, Any]) -> list[str]:
     """Where the milliseconds come from: model and hardware are recorded, but not every price depends on them."""
     workers = json.loads(run["config_json"])["engine"]["workers"]
-    told = json.loads(run["provenance_json"]).get("performance") or {}
+    provenance = json.loads(run["provenance_json"])
+    told, files = provenance.get("performance") or {}, provenance.get("constants") or {}
+    host = [f"host          constants of {_file(files['host'])}"] if "host" in files else []
     if "aggregated" in workers:
-        return [f"timing        {_prices(workers['aggregated']['timing'], told)}"]
+        said = _prices(workers["aggregated"]["timing"], told, files.get("aggregated"))
+        return [f"timing        {said}", *host]
     return [
-        f"{'timing' if role == 'prefill' else '':<14}{role}: {_prices(workers[role]['timing'], told.get(role) or {})}"
+        f"{'timing' if role == 'prefill' else '':<14}{role}: "
+        + _prices(workers[role]["timing"], told.get(role) or {}, files.get(role))
         for role in ("prefill", "decode")
     ]
 
 
-def _prices(timing: Mapping[str, Any], told: Mapping[str, Any]) -> str:
+def _file(snapshot: Mapping[str, str]) -> str:
+    return f"{snapshot['path']} (snapshot {snapshot['digest'][:12]})"
+
+
+def _prices(timing: Mapping[str, Any], told: Mapping[str, Any], file: Mapping[str, str] | None) -> str:
     """What prices the passes of a pool: its source, and whatever was changed about it."""
     kind, mode, source = timing["type"], told.get("estimation_mode"), told.get("source") or {}
     if mode == "embedded":
@@ -126,7 +134,7 @@ def _prices(timing: Mapping[str, Any], told: Mapping[str, Any]) -> str:
         said = f"measured passes: {told.get('file')}"
     else:
         own = {"polynomial": "the built-in polynomial, fitted to no model or hardware"}
-        said = own.get(kind, f"{kind}, as configured")
+        said = own.get(kind, f"{kind}, as configured" if file is None else f"{kind}, constants of {_file(file)}")
     if told.get("snapshot"):
         said += f"; corrected by {told['snapshot']['path']}"
     if timing.get("factors"):
@@ -197,6 +205,15 @@ def _facts(run: Mapping[str, Any], found: Figures, pools: Sequence[str] = ()) ->
         share = value("kv_usage", "peak")
         of_pool = "" if share is None else f" ({share:.1%} of its pool)"
         lines.append(f"KV peak       {run['peak_active_blocks']:,} blocks on one rank{of_pool}")
-    clean, set_aside = run["n_requests"], run["n_quarantined"]
-    lines.append(f"trace rows    {clean + set_aside:,} read = {clean:,} clean + {set_aside:,} quarantined")
-    return lines
+    return [*lines, _rows(run)]
+
+
+def _rows(run: Mapping[str, Any]) -> str:
+    """What became of the rows of the trace, those that nobody asked to replay included."""
+    told, n, set_aside = json.loads(run["provenance_json"]), run["n_requests"], run["n_quarantined"]
+    clean = told.get("clean", n)
+    said = f"trace rows    {clean + set_aside:,} read = {clean:,} clean + {set_aside:,} quarantined"
+    if n == clean:
+        return said
+    stop = json.loads(run["config_json"]).get("traffic", {}).get("stop") or {}
+    return f"{said}; {n:,} of the clean ones replayed" + (" (traffic.stop)" if any(stop.values()) else "")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.accuracy.plots import charts, svg
 from assets.accuracy.report import OURS, Report, build
-from assets.accuracy.text import report_text
+from assets.accuracy.text import constants_text, report_text
 from assets.accuracy.truth import COLUMNS, DEPLOYMENT, PASS, REQUEST, TruthError, TruthSet
 from perf_db.layout import write_whole
 from perf_db.store import Store
@@ -182,12 +182,17 @@ def pictures(study: Study) -> str:
     return svg([charts(study.truth, study.accuracy, metric) for metric in shown])
 
 
-def write_files(study: Study, folder: Path) -> list[Path]:
-    """report.txt, report.json and errors.svg; each appears whole or not at all."""
+def write_files(study: Study, folder: Path, *, snapshot: str | None = None) -> list[Path]:
+    """report.txt, report.json and errors.svg; each appears whole or not at all.
+
+    Args:
+        snapshot: what to call the file of constants, where one was given.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    whole = {**study.report.as_json(), "how": study.notes}
+    constants = constants_text(study.report, study.accuracy, snapshot)
+    whole = {**study.report.as_json(), "how": study.notes, "constants": constants.removeprefix("constants: ")}
     texts = {
-        "report.txt": report_text(study.report) + "\n",
+        "report.txt": f"{constants}\n{report_text(study.report)}\n",
         "report.json": json.dumps(whole, indent=1, allow_nan=False) + "\n",
     }
     if any(row["prediction"] is not None and row["predictor"] == OURS for row in study.accuracy):

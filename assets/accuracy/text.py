@@ -8,10 +8,30 @@ from typing import Any
 
 from assets.accuracy.report import OURS, STANDING, Cell, Report
 from assets.accuracy.statistics import Figure
-from assets.accuracy.truth import PASS
+from assets.accuracy.truth import DEPLOYMENT, PASS
 
 SHORT = {"output_throughput": "tok/s"}  # metrics in tables
 _SLICES = ("all", STANDING, "backend", "rows both answer", "model", "system", "load", "version")
+
+
+def constants_text(report: Report, rows: Iterable[Mapping[str, Any]], snapshot: str | None = None) -> str:
+    """Which constants our predictions were made with.
+
+    Args:
+        rows: of `accuracy`.
+        snapshot: what to call the file that was given.
+    """
+    ours = [row for row in rows if row["predictor"] == OURS and row["prediction"] is not None]
+    used = sorted({str(row["snapshot"])[:12] for row in ours if row["snapshot"]})
+    said = []
+    if used:
+        said.append("of snapshot " + ", ".join(used) + (f" ({snapshot})" if snapshot else ""))
+    own = {row["standing"] for row in ours if not row["snapshot"]}
+    if own & {"held_out", "in_sample"}:
+        said.append("fitted here, to deployment groups other than the scored one")
+    if own - {"held_out", "in_sample"}:
+        said.append("none (not calibrated)" if set(report.grains) == {DEPLOYMENT} else "the configuration's own timing")
+    return f"constants: {'; '.join(said) or 'none, nothing was predicted'}"
 
 
 def report_text(report: Report, *, slices: Iterable[str] = _SLICES) -> str:

@@ -20,6 +20,10 @@ from assets.calibration.search import full_step
 REACH = 1.96  # standard deviations
 STAIRS = 2.0  # resampling with the slopes of one point misses half of the scatter: found on made-up logs
 WIDE = 0.15  # half-width of an interval, as a share, from which on a constant is not called known
+MEANING = (
+    "constants that are not identified: predictions within the loads seen are fine; do not read these values as "
+    "physics, and do not extrapolate with them"
+)
 OF_PRIOR = 0.5  # share of its prior's spread from which on the prior, not the data, says what it is
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from assets.accuracy.truth import TruthError
 from assets.calibration.constants import NAMES, Constant, from_log
-from assets.calibration.intervals import Interval, intervals, redrawn
+from assets.calibration.intervals import MEANING, WIDE, Interval, intervals, redrawn
 from assets.calibration.objective import Objective
 from assets.calibration.replayer import Replayer
 from assets.calibration.request_log import Prefixes, RequestLog, workload_of
@@ -209,13 +209,14 @@ def _warnings(
     for i, constant in enumerate(known):
         interval = named.get(constant.name)
         if interval is not None and not interval.identified:
-            told.append(
-                f"{constant.name}: the log does not say what it is (95 % within a factor "
-                f"{1 + interval.half_width:.2g}): its value is the prior's, or trades against another constant's; give "
-                "it a prior you trust, or fix it"
-            )
+            why = "no narrower than half of its prior, or at a bound"
+            if interval.half_width > WIDE:
+                why = f"95 % within a factor {1 + interval.half_width:.3g}, the limit is {1 + WIDE:.2f}"
+            told.append(f"{constant.name}: not identified ({why})")
         if constant.free and not constant.low * 1.01 < values[i] < constant.high / 1.01:
             told.append(f"{constant.name} ended at a bound: something is missing from the model, not a value")
+    if any(not interval.identified for interval in named.values()):
+        told.append(MEANING)
     for name in ("tpot", "e2e"):
         off = abs(held[name].total)
         if off > 0.02 and off > 2 * held[name].median:

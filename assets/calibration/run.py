@@ -126,6 +126,7 @@ def calibrate_deployments(
     from assets.accuracy.loops import Case, Pricers, case_of, loop_rows
     from assets.accuracy.predict import FEWEST_GROUPS, MIXED_FAMILIES
     from assets.calibration.host_model import HOST_CONSTANTS, constant_of, fit, predict, resampled
+    from assets.calibration.intervals import MEANING
     from assets.calibration.validation import held_out, mape, nested, select
     from perf_db.gpu.source import OPTION, open_root
 
@@ -170,7 +171,7 @@ def calibrate_deployments(
             if at_bound:
                 warnings.append(f"{backend}.{name} ended at a bound: a mechanism is missing, the value means nothing")
             elif not identified:
-                warnings.append(f"{backend}.{name}: the rows do not say what it is ({low:.3g} to {high:.3g} {c.unit})")
+                warnings.append(f"{backend}.{name}: not identified (95 % from {low:.3g} to {high:.3g} {c.unit})")
             constants[f"{backend}.{name}"] = fitted[name]
             table.append(
                 {
@@ -192,6 +193,8 @@ def calibrate_deployments(
         raise TruthError(
             f"{truth.name}: nothing could be fitted and held out ({'; '.join(warnings) or 'no loop has a price'})"
         )
+    if not all(row["identified"] for row in table):
+        warnings.append(MEANING)
     provenance |= {"warnings": warnings, "tracemill_version": metadata.version("tracemill")}
     snapshot = Snapshot({"constants": HOST_MODEL}, constants, provenance)
     return Calibrated(snapshot, [{"snapshot": snapshot.digest, **row} for row in table], tuple(warnings))

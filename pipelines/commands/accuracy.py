@@ -43,7 +43,7 @@ def accuracy(
     """
     from assets.accuracy.drift import check, drift_text
     from assets.accuracy.study import evaluate, stored, write_files
-    from assets.accuracy.text import report_text
+    from assets.accuracy.text import constants_text, report_text
     from assets.calibration.snapshot import load
     from assets.views import open_store
 
@@ -76,9 +76,11 @@ def accuracy(
         if found.set_aside:
             aside = ", ".join(f"{n:,} {reason}" for reason, n in found.set_aside.items())
             click.echo(f"set aside at reading: {aside}")
+    file = None if snapshot_file is None else str(snapshot_file)
+    click.echo(constants_text(study.report, study.accuracy, file))
     click.echo(report_text(study.report))
     if output is not None:
-        click.echo("\nwritten: " + ", ".join(str(each) for each in write_files(study, output)))
+        click.echo("\nwritten: " + ", ".join(str(each) for each in write_files(study, output, snapshot=file)))
     if drift and snapshot is not None:
         rows = check(study, snapshot, store)
         click.echo("\n" + (drift_text(rows) or "nothing to compare: no metric of the snapshot was predicted"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 
 import dagster as dg
@@ -68,6 +69,7 @@ def test_a_report_is_made_again_from_the_stored_tables(
     got = cli("accuracy", log, "--deployments", engine, "--about", "model=org/model", "-o", tmp_path / "out")
     assert got.exit_code == 0, got.output
     assert "180 measured figures of requests" in got.stdout and "distributions" in got.stdout
+    assert got.stdout.startswith("constants: the configuration's own timing\n")
     again = cli("accuracy", "log")
     assert again.stdout.strip() == got.stdout.split("\n\nwritten:")[0].strip()
     kept = json.loads((tmp_path / "out" / "report.json").read_text())
@@ -88,6 +90,7 @@ def test_observe_calibrate_replay_compare(cli: Cli, engine: Path, log: Path, roo
     assert abs(made["provenance"]["held_out"]["e2e"]["total"]) < 0.05
     got = cli("accuracy", log, "--deployments", engine, "--snapshot", snapshot, "--drift")
     assert got.exit_code == 0, got.output
+    assert re.search(rf"^constants: of snapshot [0-9a-f]{{12}} \({re.escape(str(snapshot))}\)$", got.stdout, re.M)
     assert "standing" in got.stdout and "in_sample" in got.stdout and "holds" in got.stdout
     # The same deployment at half the speed: what was accepted does not hold any more.
     slow = tmp_path / "slow.jsonl"

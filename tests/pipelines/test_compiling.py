@@ -8,9 +8,13 @@ from typing import Any
 
 import numba
 import pytest
+from click.testing import CliRunner
 
 from pipelines import compiling
+from pipelines.commands.warmup import warmup
 from sim import jit
+
+BOTH = ("--speculation", "--routing")
 
 
 @pytest.mark.parametrize(
@@ -56,3 +60,27 @@ def test_separate_pools_are_announced(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "Compiling the engine for separate pools (" in said and "for speculative decoding (once" in said
     assert "Compiling the engine for speculative decoding in separate pools" in said
     assert "the engine for KV-aware routing" in said and "for separate pools and KV-aware routing" in said
+
+
+@pytest.mark.parametrize(("words", "n"), [((), 2), (("--speculation",), 4), (("--routing",), 4), (BOTH, 8)])
+def test_warmup_compiles_the_kinds_that_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], n: int
+) -> None:
+    made: list[tuple[bool, bool, bool]] = []
+    monkeypatch.setattr(
+        compiling, "compile_kernels", lambda *, drafting, pools, routing: made.append((drafting, pools, routing))
+    )
+    assert CliRunner().invoke(warmup, words).exit_code == 0
+    assert len(set(made)) == len(made) == n and {pools for _, pools, _ in made} == {False, True}
+    assert any(drafting for drafting, _, _ in made) == ("--speculation" in words)
+    assert any(routing for _, _, routing in made) == ("--routing" in words)
+
+
+def test_nobody_is_promised_less_than_it_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(jit, "is_cached", lambda **_: False)
+    monkeypatch.setattr(jit, "prune", lambda: None)
+    monkeypatch.setattr(compiling, "_load", lambda *_: None)
+    compiling.compile_kernels(pools=True)
+    assert "pools (once per version and kind of replay; a minute or a few) ..." in capsys.readouterr().err

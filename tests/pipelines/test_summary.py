@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import yaml
 
 from assets.views import open_store
 from pipelines.pool_summary import QUERIES as OF_POOLS
-from pipelines.summary import QUERIES, _latencies
+from pipelines.summary import QUERIES, _latencies, _timing
 from tests.assets.desk.test_pools import POOLS
 from tests.pipelines.conftest import Cli
 
@@ -36,6 +37,32 @@ def test_it_says_what_the_milliseconds_rest_on(cli: Cli, tiny: Path) -> None:
     curve = cli("replay", tiny, "--set", "engine.workers.aggregated.timing={type: polynomial}").stdout
     assert "timing        fixed, as configured" in fixed
     assert "timing        the built-in polynomial, fitted to no model or hardware" in curve
+
+
+def test_constants_of_a_snapshot_name_its_file(cli: Cli, tiny: Path) -> None:
+    names = ("weights_ms", "token_us", "attention_pair_ns", "decode_request_us", "kv_token_ns", "prefill_pass_ms")
+    (tiny.parent / "cost.json").write_text(json.dumps({"host_constants": {"base_ms": 2} | dict.fromkeys(names, 0)}))
+    timing = "engine.workers.aggregated.timing={type: pass_cost, snapshot: cost.json}"
+    found = cli("replay", tiny, "--set", timing).stdout
+    assert re.search(r"^timing        pass_cost, constants of cost\.json \(snapshot [0-9a-f]{12}\)$", found, re.M), (
+        found
+    )
+    by_hand = cli("replay", tiny, "--set", "engine.workers.aggregated.timing={type: pass_cost, base_ms: 2}").stdout
+    assert "timing        pass_cost, as configured" in by_hand
+
+
+def test_host_constants_of_a_snapshot_name_its_file() -> None:
+    file = {"path": "host.json", "digest": "0123456789abcdef"}
+    run = {"config_json": json.dumps({"engine": {"workers": {"aggregated": {"timing": {"type": "fixed"}}}}})}
+    run["provenance_json"] = json.dumps({"constants": {"host": file}})
+    assert _timing(run)[1:] == ["host          constants of host.json (snapshot 0123456789ab)"]
+
+
+def test_rows_that_were_not_replayed_are_rows_of_the_trace(cli: Cli, tiny: Path) -> None:
+    whole = cli("replay", tiny).stdout
+    assert "trace rows    4 read = 3 clean + 1 quarantined\n" in whole
+    stopped = cli("replay", tiny, "--set", "traffic.stop.requests=2").stdout
+    assert "trace rows    4 read = 3 clean + 1 quarantined; 2 of the clean ones replayed (traffic.stop)" in stopped
 
 
 def test_rejections_come_with_the_question_why(cli: Cli, tiny: Path) -> None:

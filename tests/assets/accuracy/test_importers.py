@@ -246,3 +246,35 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     cut.write_text(f"{good}\n{good[:30]}")
     with pytest.raises(TruthError, match=r"cut\.jsonl:2: no JSON .* remove its last line"):
         read_truth(cut)
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("tfft_ms", "e2e_ms"), "no column ttft_ms; unknown column tfft_ms; did you mean ttft_ms?"),
+        (("tfft_ms",), "no column ttft_ms; unknown column tfft_ms; did you mean ttft_ms?"),
+        (("ttft_ms", "arival_ms"), "no column arrival_ms; unknown column arival_ms; did you mean arrival_ms?"),
+    ],
+)
+def test_a_mistyped_column_is_not_a_missing_one(tmp_path: Path, ending: str, names: tuple[str, ...], said: str) -> None:
+    row = {"prompt_tokens": 10, "output_tokens": 2, **dict.fromkeys(names, 5)}
+    path = tmp_path / f"log.{ending}"
+    header = ",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n"
+    path.write_text(header if ending == "csv" else json.dumps(row) + "\n")
+    with pytest.raises(TruthError) as error:
+        read_truth(path)
+    assert str(error.value) == f"{path}: {said}"
+
+
+def test_columns_of_others_are_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("prompt_tokens,output_tokens,e2e_ms,ttst_ms,user,total_tokens\n10,2,5,3,me,12\n")
+    assert {row["metric"] for row in read_truth(path).rows if row["grain"] == "request"} == {"e2e"}
+
+
+def test_a_length_that_is_mistyped_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("prompt_token,output_tokens,e2e_ms\n10,2,5\n")
+    with pytest.raises(TruthError, match=r"no column prompt_tokens; unknown column prompt_token; did you mean"):
+        read_truth(path)

@@ -11,8 +11,9 @@ import pytest
 
 from assets.accuracy.truth import TruthError, TruthSet, request_rows
 from assets.calibration.constants import NAMES, Constant, DataSheet, from_data_sheet, from_log, with_choices
+from assets.calibration.intervals import MEANING, Interval
 from assets.calibration.objective import Objective, pass_slopes
-from assets.calibration.pass_cost import calibrate, errors, log_priors
+from assets.calibration.pass_cost import Errors, _warnings, calibrate, errors, log_priors
 from assets.calibration.recovery import ENGINE, made_up
 from assets.calibration.replayer import Replayer
 from assets.calibration.request_log import Prefixes, from_truth, workload_of
@@ -157,3 +158,16 @@ def test_a_snapshot_comes_back_and_says_what_is_wrong(tmp_path: Path) -> None:
     path.write_text(json.dumps({"format": 9, **{name: {} for name in sections}}))
     with pytest.raises(TruthError, match="format 9"):
         load(path)
+
+
+def test_a_constant_that_is_not_identified_comes_with_the_limit_and_once_with_what_that_means() -> None:
+    known, fine = from_log(5.0, 100.0, 8.0, 4000.0), Errors(0.0, 0.01, 0.01, 20)
+    values, held = np.array([c.prior for c in known]), {"tpot": fine, "e2e": fine}
+    wide, loose, sure = Interval(0.5, 2, 1.0, False), Interval(0.9, 1.1, 0.1, False), Interval(0.9, 1.1, 0.1, True)
+    names = ("base_ms", "weights_ms", "token_us")
+    assert _warnings(dict(zip(names, (wide, loose, sure), strict=True)), known, values, held, held) == (
+        "base_ms: not identified (95 % within a factor 2, the limit is 1.15)",
+        "weights_ms: not identified (no narrower than half of its prior, or at a bound)",
+        MEANING,
+    )
+    assert _warnings({"token_us": sure}, known, values, held, held) == ()
