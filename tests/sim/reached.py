@@ -46,7 +46,7 @@ LINES = {
     "prefill of a victim of a burst [policy]": "item.samples = False  # computed, and paid",
     "head that was counted too well [parity]": "budget += self.take_back(victim, batch)  # asked",
     "admission that is taken back at once [parity]": "item.tokens, item.samples = 0, False",
-    "request for no tokens leaves before bursts [policy]": "self.leave(item.request)  # it has ended",
+    "request for no tokens leaves before bursts [policy]": "self.let_go(item.request)",
     "burst that never fits [policy]": "self.refuse(never[0].request, batch)",
     "computed for a request that had ended [vllm]": "continue  # computed for nothing",
     "stop time": "if spec.stop_ns is not None and upcoming > spec.stop_ns:",
