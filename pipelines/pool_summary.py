@@ -72,7 +72,8 @@ def pool_lines(store: Store, run: Mapping[str, Any]) -> list[str]:
         for role, workers, busy, active, held in pools
     ]
     if n:
-        said = f"{done:,} of {n:,} done · mean {_ms(mean)}, p99 {_ms(p99)} · waiting for the link {_ms(link)} (last attempt, mean)"
+        said = f"{done:,} of {n:,} done · mean {_ms(mean)}, p99 {_ms(p99)}"
+        said += f" · waiting for the link {_ms(link)} (last attempt, mean)"
         said += f" · {retries or 0:,} retries"
         said += "".join(f" · {ends[end]:,} {words}" for end, words in _ENDS.items() if ends.get(end))
         lines.append(f"transfers     {said}")
