@@ -68,7 +68,7 @@ def pool_lines(store: Store, run: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{'pools' if role == 'prefill' else '':<14}{role}: {workers:,} worker{'s' if workers != 1 else ''} · busy "
         f"{_share(busy)} of the time · {_share(active)} of KV blocks in use while it is"
-        + (f" · {_share(held)} held for transfers" if role == "prefill" else "")
+        + (f" · {_share(held)} (shared blocks once per prompt) held for transfers" if role == "prefill" else "")
         for role, workers, busy, active, held in pools
     ]
     if n:
