@@ -30,11 +30,24 @@ from sim.timing.tabulated import pack
 from tests.sim import arrays, test_pools, test_timing, test_timing_arrays
 from tests.sim.answers import ask, difference
 from tests.sim.pool_play import play
-from tests.sim.pool_worlds import local_pool, pool_variant, pool_world, routed_pool
+from tests.sim.pool_worlds import (
+    local_pool,
+    pool_ahead,
+    pool_drafts,
+    pool_variant,
+    pool_world,
+    routed_pool,
+    thrown_out_in_flight,
+    transfer_world,
+)
 from tests.sim.reached import Lines, lines_that_say
-from tests.sim.worlds import RARE, World, world
+from tests.sim.worlds import RARE, World, behind_front_end, world
 
 ROOT = Path(__file__).parents[2]
+RARELY = (
+    ("pools/deadlines.py", 21), ("pools/deadlines.py", 24), ("pools/wire.py", 232), ("pools/wire.py", 263),
+    ("speculation/admission.py", 65), ("speculation/admission.py", 119),
+)  # fmt: skip
 PLAIN, CHECKED = range(300), range(20)
 # Guards against tables thinner than `tests.sim.arrays` makes: one point a curve, nothing at no past, sites off a ray.
 THIN = (
@@ -114,12 +127,15 @@ def uncompiled() -> None:
         play(range(100))
         pools()
         routed()
+        handed_over()
         tabulated_prices()
         livelocks()
     # No state leads there, see OUT_OF_REACH in test_differential.py.
     out_of_reach = lines_that_say("not cfg.chunked and q[r, S.PROMPT] - before > budget:", str(ROOT / "sim/running.py"))
     tabulated = str(ROOT / "sim/timing/tabulated.py")
     out_of_reach |= {place for said in THIN for place in lines_that_say(said, tabulated)}
+    # Six lines that only sweeps of more worlds than are run here come by.
+    out_of_reach |= {(str(ROOT / "sim" / file), line) for file, line in RARELY}
     print(lines.missed(out_of_reach))
 
 
@@ -133,6 +149,21 @@ def pools() -> None:
         load = Workload(np.zeros(n, np.int64), np.full(n, 9), np.full(n, 2))
         side = EngineSpec(max_num_seqs=seqs, async_scheduling=False, timing=FixedTiming(prefill_ms, 1.0))
         ask(sim.engine.replay, World(PoolsSpec(side, side, Transfer()), load))
+
+
+def handed_over() -> None:
+    """Links, failures and deadlines; roles that choose ahead; what waits in front of the engine; a year on a wire."""
+    for seed in range(220):
+        ask(sim.engine.replay, transfer_world(seed))
+    for seed in range(80):
+        ask(sim.engine.replay, pool_ahead(seed))
+        ask(sim.engine.replay, pool_drafts(seed))
+        ask(sim.engine.replay, behind_front_end(seed))
+    ask(sim.engine.replay, thrown_out_in_flight())
+    ask(sim.engine.replay, local_pool(test_pools.REFUSED_WHERE_IT_DECODES))
+    side = EngineSpec(profile="parity", async_scheduling=False, timing=FixedTiming(1.0, 1.0))
+    load = Workload(np.zeros(1, np.int64), np.array([5]), np.array([2]))
+    ask(sim.engine.replay, World(PoolsSpec(side, side, Transfer(bytes_per_token=2.0, bytes_per_second=3e-7)), load))
 
 
 def routed() -> None:
