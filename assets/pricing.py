@@ -194,11 +194,12 @@ def _kv_bytes(config: RunConfig, base: Path) -> tuple[float | None, tuple[str, .
     try:
         from perf_db.gpu.memory import kv_bytes_per_token
 
-        root = perf_root(timing if isinstance(timing, DefaultTiming) else DefaultTiming(type="default"), base)
+        # Before the data are looked for: installing them would not help.
         missing = [name for name in ("model", "hardware") if getattr(config.engine, name) is None]
         if missing:
             verb = "are" if len(missing) > 1 else "is"
             raise ConfigError(f"{' and '.join(f'engine.{name}' for name in missing)} {verb} not given")
+        root = perf_root(timing if isinstance(timing, DefaultTiming) else DefaultTiming(type="default"), base)
         # A token's KV as a whole: tensor ranks send their shares side by side over the bandwidth of their worker.
         whole = replace(deployment_of(prefill, root), tp=1)
         return float(kv_bytes_per_token(whole, root)), ()
