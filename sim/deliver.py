@@ -8,22 +8,18 @@ from sim.kv.pool import release
 from sim.queues import drop_running, drop_waiting
 from sim.result import COMPLETED, REJECTED
 from sim.routing import prefilled
-from sim.source import request_ended
+from sim.source import end_request, request_ended
 from sim.spans import close_span
 
 
 @inlined
 def deliver_rejected(cfg, inp, st, k, slot, now):
     """Requests that this batch's choice found impossible are told so."""
-    q, t = st.q, st.t
+    q = st.q
     r = st.b[k, slot, S.B_REJ_HEAD]
     while r >= 0:
         after = q[r, S.QNEXT]
-        q[r, S.STATE] = S.DONE
-        q[r, S.STATUS] = REJECTED
-        t[r, S.END] = now
-        st.g[S.N_DONE] += 1
-        request_ended(cfg, inp, st, r, now)
+        end_request(cfg, inp, st, r, REJECTED, q[r, S.REASON], now)
         r = after
 
 

@@ -1,6 +1,7 @@
-"""Intrusive lists over requests: running order, waiting queue, calendar and growth wheel.
+"""Intrusive lists over requests: running order, waiting queue, calendar and growth wheel; lists in order of coming.
 
-A list is two numbers, its first and its last request, kept somewhere in an array `ends`, and two link columns.
+A list is two numbers, its first and its last request, kept somewhere in an array `ends`, and two link columns; a list
+that grows at its end only has one link column.
 """
 
 from __future__ import annotations
@@ -22,6 +23,18 @@ def _link(q, ends, head, tail, r, before, after, prev, next_):
         q[after, prev] = r
     else:
         ends[tail] = r
+
+
+@inlined
+def append(items, link, ends, head, tail, i):
+    """Put i at the end of a list with one link column."""
+    items[i, link] = -1
+    last = ends[tail]
+    if last >= 0:
+        items[last, link] = i
+    else:
+        ends[head] = i
+    ends[tail] = i
 
 
 @inlined

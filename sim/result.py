@@ -181,6 +181,8 @@ EVIDENCE = (
 )
 # Coordinates of the first lookup of each row of `evidence`: the work of its pass. Beside the tables, not in them.
 FIRST_LOOKUP = ("n_prefill", "prefill_tokens", "prefill_kv_tokens", "n_decode", "decode_kv_tokens")
+# What counting lookups reads of a pass, in the order in which it reads it; codes stand for the cells.
+LOOKED_UP = (*FIRST_LOOKUP, "prefill_ns", "decode_ns", "pass_no", "prefill_cell", "decode_cell")
 
 HANDOFFS = (  # request x handover from a prefill to a decode worker; rows only with pools of their own
     "request",

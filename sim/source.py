@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sim.state as S
 from sim.jit import inlined, kernel
+from sim.queues import append
 from sim.result import EXCEEDS_POOL, NO_REASON, PROMPT_AT_LIMIT, REJECTED
 from sim.routing import enter_books, least_cost, leave_books
 
@@ -73,6 +74,16 @@ def request_ended(cfg, inp, st, r, now):
         if st.pending[first, S.P_LEFT] > 0:
             return
     st.g[S.IN_FLIGHT] -= 1
+
+
+@kernel
+def end_request(cfg, inp, st, r, status, reason, now):
+    """Request r ends without having been served."""
+    q = st.q
+    q[r, S.STATE], q[r, S.STATUS], q[r, S.REASON] = S.DONE, status, reason
+    st.t[r, S.END] = now
+    st.g[S.N_DONE] += 1
+    request_ended(cfg, inp, st, r, now)
 
 
 @kernel
@@ -198,6 +209,13 @@ def refused(cfg, st, r):
     return NO_REASON
 
 
+@inlined
+def enter_inbox(cfg, inp, st, r, k):
+    """Request r waits in front of rank k."""
+    enter_books(cfg, inp, st, st.route, r, k)
+    append(st.q, S.QNEXT, st.r[k], S.INBOX_HEAD, S.INBOX_TAIL, r)
+
+
 @kernel
 def _place(cfg, inp, st, r, now):
     """Round robin over workers, then over the worker's ranks; or where the router says; a pin names the rank (2.4)."""
@@ -216,19 +234,9 @@ def _place(cfg, inp, st, r, now):
     if cfg.vllm:
         reason = refused(cfg, st, r)
         if reason != NO_REASON:
-            q[r, S.STATE], q[r, S.STATUS], q[r, S.REASON] = S.DONE, REJECTED, reason
-            st.t[r, S.END] = now
-            st.g[S.N_DONE] += 1
-            request_ended(cfg, inp, st, r, now)
+            end_request(cfg, inp, st, r, REJECTED, reason, now)
             return
-    enter_books(cfg, inp, st, st.route, r, k)
-    q[r, S.QNEXT] = -1
-    tail = rank[k, S.INBOX_TAIL]
-    if tail >= 0:
-        q[tail, S.QNEXT] = r
-    else:
-        rank[k, S.INBOX_HEAD] = r
-    rank[k, S.INBOX_TAIL] = r
+    enter_inbox(cfg, inp, st, r, k)
     busy = st.w[worker, S.GROUP_END] >= 0
     if cfg.gated:
         # 6.2: a busy rank has its next pass committed already. An idle rank of a busy group counts as idle.

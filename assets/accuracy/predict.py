@@ -7,7 +7,6 @@ are priced by its timing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.accuracy.report import OURS
-from assets.accuracy.truth import DEPLOYMENT, PASS, REQUEST, TruthError, TruthSet, figures_of
+from assets.accuracy.truth import DEPLOYMENT, PASS, REQUEST, TruthError, TruthSet, figures_of, predicted_row
 
 if TYPE_CHECKING:
     from assets.accuracy.loops import Priced
@@ -45,35 +44,16 @@ class Prediction:
 
 
 def accuracy_row(
-    row: Mapping[str, Any],
-    value: float | None,
-    *,
-    standing: str,
-    reason: str | None = None,
-    provisional: bool = False,
-    extrapolated_share: float | None = None,
-    evidence: Mapping[str, Any] | None = None,
-    snapshot: str | None = None,
+    row: Mapping[str, Any], value: float | None, *, reason: str | None = None, **about: Any
 ) -> dict[str, Any]:
-    """One prediction of ours of a row of `ground_truth`; `reason` where there is none."""
+    """One prediction of ours of a row of `ground_truth`; `reason` where there is none.
+
+    Args:
+        about: standing, and what else `predicted_row` takes.
+    """
     if value is None and reason is None:
         raise ValueError(f"row {row['row_id']}: a missing prediction needs a reason")
-    return {
-        "truth_set": row["truth_set"],
-        "predictor": OURS,
-        "row_id": row["row_id"],
-        "metric": row["metric"],
-        "statistic": row["statistic"],
-        "truth": row["value"],
-        "prediction": value,
-        "signed_error": None if value is None else value / row["value"] - 1,
-        "standing": standing,
-        "reason": reason,
-        "provisional": provisional,
-        "extrapolated_share": extrapolated_share,
-        "evidence_json": None if evidence is None else json.dumps(evidence, sort_keys=True),
-        "snapshot": snapshot,
-    }
+    return predicted_row(row, OURS, value, reason=reason, **about)
 
 
 def predict_deployments(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,6 +96,22 @@ def recorded_row(
     row: Mapping[str, Any], predictor: str, value: float | None, *, reason: str | None = None
 ) -> dict[str, Any]:
     """A row of `accuracy` with what another estimator answered; `reason` where it answered nothing."""
+    return predicted_row(row, predictor, value, standing="recorded", reason=reason if value is None else None)
+
+
+def predicted_row(
+    row: Mapping[str, Any],
+    predictor: str,
+    value: float | None,
+    *,
+    standing: str,
+    reason: str | None = None,
+    provisional: bool = False,
+    extrapolated_share: float | None = None,
+    evidence: Mapping[str, Any] | None = None,
+    snapshot: str | None = None,
+) -> dict[str, Any]:
+    """A row of `accuracy`: what `predictor` says of a row of `ground_truth`, None for the `reason` given."""
     return {
         "truth_set": row["truth_set"],
         "predictor": predictor,
@@ -104,12 +121,12 @@ def recorded_row(
         "truth": row["value"],
         "prediction": value,
         "signed_error": None if value is None else value / row["value"] - 1,
-        "standing": "recorded",
-        "reason": reason if value is None else None,
-        "provisional": False,
-        "extrapolated_share": None,
-        "evidence_json": None,
-        "snapshot": None,
+        "standing": standing,
+        "reason": reason,
+        "provisional": provisional,
+        "extrapolated_share": extrapolated_share,
+        "evidence_json": None if evidence is None else json.dumps(evidence, sort_keys=True),
+        "snapshot": snapshot,
     }
 
 

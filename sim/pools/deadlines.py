@@ -5,11 +5,11 @@ from __future__ import annotations
 import sim.pools.state as P
 import sim.state as S
 from sim.jit import kernel
-from sim.pools.commands import command, end_request
+from sim.pools.commands import command
 from sim.pools.handoff import try_to_reserve
 from sim.pools.wire import call_off, give_up
 from sim.result import CANCELED, HANDOFF_TIMEOUT
-from sim.source import mark_dirty
+from sim.source import end_request, mark_dirty
 
 
 @kernel

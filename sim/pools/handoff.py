@@ -11,12 +11,12 @@ import sim.state as S
 from sim.items import cdiv
 from sim.jit import inlined, kernel
 from sim.kv.pool import available, close_shared, lookup, pin, release, take
-from sim.pools.commands import command, end_request, listen, next_command
+from sim.pools.commands import command, listen, next_command
 from sim.pools.wire import send
-from sim.queues import insert_waiting
+from sim.queues import append, insert_waiting
 from sim.result import EXCEEDS_POOL, FAILED, NO_REASON, PROMPT_AT_LIMIT
 from sim.routing import enter_books, least_cost
-from sim.source import heap_pop, heap_push, mark_dirty
+from sim.source import end_request, heap_pop, heap_push, mark_dirty
 from sim.timing.compiled import nearest_ns
 from sim.timing.plain import CLOCK_END_S, PAST_CLOCK_NS
 
@@ -107,25 +107,14 @@ def hold(cfg, inp, st, po, i, now):
         return
     if po.wired and g[P.TIMEOUT] >= 0:
         # All have the same time, so the first to be held is the first to run out of it.
-        h[i, P.NEXT_DEADLINE] = -1
-        if g[P.DEADLINE_TAIL] >= 0:
-            h[g[P.DEADLINE_TAIL], P.NEXT_DEADLINE] = i
-        else:
-            g[P.DEADLINE_HEAD] = i
-        g[P.DEADLINE_TAIL] = i
+        append(h, P.NEXT_DEADLINE, g, P.DEADLINE_HEAD, P.DEADLINE_TAIL, i)
 
 
 @inlined
 def _want(st, po, i):
     k = st.q[i, S.RANK]
-    tail = po.k[k, P.WANTED_TAIL]
-    po.h[i, P.NEXT_WANTED] = -1
     po.h[i, P.PHASE] = P.WANTED
-    if tail >= 0:
-        po.h[tail, P.NEXT_WANTED] = i
-    else:
-        po.k[k, P.WANTED_HEAD] = i
-    po.k[k, P.WANTED_TAIL] = i
+    append(po.h, P.NEXT_WANTED, po.k[k], P.WANTED_HEAD, P.WANTED_TAIL, i)
     st.r[k, S.WANTED_N] += 1
 
 

@@ -9,14 +9,24 @@ from sim.deliver import deliver, write_pass
 from sim.items import cdiv
 from sim.jit import entry, inlined, kernel
 from sim.loop import begin, fill, has_work, is_full
-from sim.pools.commands import end_request, listen
+from sim.pools.commands import listen
 from sim.pools.deadlines import expire
 from sim.pools.handoff import ask_early, catch_up, hold, land, obey, try_to_reserve
 from sim.pools.wire import land_wired, next_event
-from sim.queues import drop_running
+from sim.queues import append, drop_running
 from sim.result import NO_REASON, REJECTED
-from sim.routing import enter_books, least_cost, leave_books, look, publish
-from sim.source import FAR, due_request, heap_pop, heap_push, mark_dirty, next_arrival, refused
+from sim.routing import least_cost, leave_books, look, publish
+from sim.source import (
+    FAR,
+    due_request,
+    end_request,
+    enter_inbox,
+    heap_pop,
+    heap_push,
+    mark_dirty,
+    next_arrival,
+    refused,
+)
 from sim.speculation.deliver import deliver_drafting, write_row
 from sim.speculation.spans import leave_slot
 from sim.timing.plain import CLOCK_END_NS
@@ -56,19 +66,13 @@ def _drained(cfg, st, worker, low, high):
 @inlined
 def _note_held(cfg, inp, st, po, k, r, blocks):
     """A prompt that a pass completed leaves the running list and keeps its blocks (PD-4)."""
-    q, g = st.q, po.g
+    q = st.q
     leave_books(cfg, inp, st, st.route, r)
     drop_running(st, k, r)
     q[r, S.STATE] = S.DONE
     if cfg.promises:
         st.r[k, S.PROMISED] -= cdiv(q[r, S.PROMPT] + q[r, S.OUTPUT], cfg.bs) - blocks
-    i, tail = r - po.n, g[P.HELD_TAIL]
-    po.h[i, P.NEXT_HELD] = -1
-    if tail >= 0:
-        po.h[tail, P.NEXT_HELD] = i
-    else:
-        g[P.HELD_HEAD] = i
-    g[P.HELD_TAIL] = i
+    append(po.h, P.NEXT_HELD, po.g, P.HELD_HEAD, P.HELD_TAIL, r - po.n)
 
 
 @inlined
@@ -344,15 +348,7 @@ def _rank_that_lacks_little(cfg, inp, st, po, route, i):
 @inlined
 def _submit(cfg, inp, st, po, k, r):
     """Request r, or bootstrap r, waits in front of rank k."""
-    q, rank = st.q, st.r
-    enter_books(cfg, inp, st, st.route, r, k)
-    q[r, S.QNEXT] = -1
-    tail = rank[k, S.INBOX_TAIL]
-    if tail >= 0:
-        q[tail, S.QNEXT] = r
-    else:
-        rank[k, S.INBOX_HEAD] = r
-    rank[k, S.INBOX_TAIL] = r
+    enter_inbox(cfg, inp, st, r, k)
     if st.w[po.worker_of[k], S.GROUP_END] < 0:
         mark_dirty(st, po.worker_of[k])
 

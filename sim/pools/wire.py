@@ -12,9 +12,9 @@ import sim.pools.state as P
 import sim.state as S
 from sim.items import cdiv
 from sim.jit import inlined, kernel
-from sim.pools.commands import command, end_request
+from sim.pools.commands import command
 from sim.result import FAILED, TRANSFER_FAILED
-from sim.source import FAR, heap_pop, heap_push
+from sim.source import FAR, end_request, heap_pop, heap_push
 from sim.speculation.sampling import draw
 from sim.timing.plain import PAST_CLOCK_NS
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from sim.jit import entry, kernel
+from sim.result import FIRST_LOOKUP, LOOKED_UP
 from sim.timing.tables import CORRECTION_BINS, EXTRAPOLATED, split_codes
 from sim.timing.tabulated import HEAD, answer
 
-# What one pass is, in the order `count` reads it.
-WORK = ("n_prefill", "prefill_tokens", "prefill_kv_tokens", "n_decode", "decode_kv_tokens")
-READ = (*WORK, "prefill_ns", "decode_ns", "pass_no", "prefill_cell", "decode_cell")  # codes stand for the cells
 PREFILL, DECODE, MIXED_PREFILL, MIXED_DECODE = range(4)
 N_LOOKUPS, TOTAL_NS, FIRST_PASS, MIN_X, MAX_X, MIN_Y, MAX_Y, OUTSIDE, SAMPLE = range(9)
-WIDTH = SAMPLE + len(WORK)
+WIDTH = SAMPLE + len(FIRST_LOOKUP)
 EMPTY = -1
 
 
@@ -71,7 +69,7 @@ def _add(keys, rows, phase, code, ns, x, y, outside, work, p):
 def load() -> None:
     """Load the compiled counter, or compile it."""
     keys, rows = np.full(4, EMPTY, np.int64), np.zeros((4, WIDTH), np.int64)
-    count(np.zeros(HEAD, np.int64), np.zeros(2), np.zeros((len(READ), 0), np.int64), 0, keys, rows)
+    count(np.zeros(HEAD, np.int64), np.zeros(2), np.zeros((len(LOOKED_UP), 0), np.int64), 0, keys, rows)
     move(keys, rows, keys.copy(), rows.copy())
 
 
@@ -99,7 +97,7 @@ def count(whole, numbers, work, at, keys, rows):
     """Count the lookups of passes from number `2 * at` on: twice a pass, and once more where its decode is due.
 
     Args:
-        work: int64 (len(READ), n).
+        work: int64 (len(LOOKED_UP), n).
         at: half-pass to begin with.
         keys: int64, a power of two long; EMPTY where free.
         rows: int64 (len(keys), WIDTH).

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.result import EVIDENCE, FIRST_LOOKUP, Columns
+from sim.result import EVIDENCE, FIRST_LOOKUP, LOOKED_UP, Columns
 from sim.spec import PoolsSpec, TableTiming, Timing
 from sim.timing.plain_tables import TablePricer
 from sim.timing.tables import EXTRAPOLATED, ArrayTiming, mixed_pass, split_codes
@@ -116,10 +116,6 @@ def _rows_of(mask: np.ndarray) -> slice | np.ndarray:
     return slice(None) if len(rows) == len(mask) else rows
 
 
-# What counting reads of a pass; splitting the others between two pools would be most of the work.
-_READ = ("pass_no", *FIRST_LOOKUP, "prefill_cell", "prefill_ns", "decode_cell", "decode_ns")
-
-
 class PoolsEvidence:
     """Lookups of two pools, by role."""
 
@@ -132,7 +128,8 @@ class PoolsEvidence:
         of_decode = passes["worker"] >= self._first_of_decode
         for counter, mask in zip(self._sides, (~of_decode, of_decode), strict=True):
             mine = np.flatnonzero(mask)
-            part = {name: passes[name][mine] for name in _READ}
+            # Splitting the other columns as well would be most of the work.
+            part = {name: passes[name][mine] for name in LOOKED_UP}
             cells = part["prefill_cell"], part["decode_cell"]
             counter.add(part)
             for name, before in zip(("prefill_cell", "decode_cell"), cells, strict=True):
@@ -185,7 +182,7 @@ class CompiledCounter:
     def add(self, passes: Columns) -> None:
         if not len(passes["pass_no"]):
             return
-        work = np.stack([passes[name] for name in self._count.READ])
+        work = np.stack([passes[name] for name in LOOKED_UP])
         at, n = 0, 2 * work.shape[1]
         while at < n:
             at = self._count.count(self._whole, self._numbers, work, at, self._keys, self._rows)

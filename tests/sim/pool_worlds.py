@@ -198,6 +198,59 @@ def transfer_world(seed: int) -> World:
     return World(replace(spec, transfer=transfer), asked.load)
 
 
+def late_pool(seed: int) -> World:
+    """A transfer world whose patience runs out while handoffs queue for little room, some behind others that are held
+    later; and while bytes that set out together are under way, or need not set out at all."""
+    rng = random.Random(f"late {seed}")
+    asked = transfer_world(seed)
+    prefill, decode = asked.spec.sides
+    longest = -(-int((asked.load.prompt_tokens + asked.load.output_tokens).max()) // decode.block_tokens)
+    prefill = replace(prefill, workers=rng.choice([2, 3]), timing=arrays.any_kind(rng))
+    decode = replace(
+        decode, dp=rng.choice([1, 2, 3]), blocks=longest + rng.randint(0, 6), max_num_seqs=min(4, decode.max_num_seqs)
+    )
+    transfer = replace(
+        asked.spec.transfer,
+        timeout_ns=rng.randint(1, 160) * QUARTER_MS,
+        first_byte_ns=rng.choice([0, 0, 40, 200]) * QUARTER_MS,
+        failure_rate=rng.choice([0.0, 0.0, 0.3]),
+        layers=rng.choice([0, 1, 3]),
+        missing_only=rng.random() < 0.7,
+        fixed_bytes=0.0,
+    )
+    load = replace(asked.load, arrival_ns=asked.load.arrival_ns // 4, concurrency=None)
+    return World(replace(asked.spec, prefill=prefill, decode=decode, transfer=transfer), load)
+
+
+def tight_drafts(seed: int) -> World:
+    """Drafting pools of the parity profile whose hits give up a block, and whose decode worker has little room beside
+    what is on its way to it."""
+    rng = random.Random(f"tight {seed}")
+    base = rng.randrange(1 << 30)
+    asked = pool_drafts(base)
+    while asked.spec.profile != "parity" or asked.spec.sides[1].speculation is None:
+        base += 1
+        asked = pool_drafts(base)
+    prefill, decode = asked.spec.sides
+    assert decode.speculation is not None
+    cutting = replace(decode.speculation, kind=rng.choice(["mtp", "eagle"]), trigger_rate=1.0)
+    prefill = replace(prefill, speculation=cutting if prefill.speculation is not None else None)
+    load = replace(asked.load, output_tokens=asked.load.output_tokens * rng.choice([1, 2]))
+    longest = -(-int((load.prompt_tokens + load.output_tokens).max()) // decode.block_tokens)
+    decode = replace(
+        decode,
+        workers=1,
+        dp=1,
+        blocks=longest + rng.randint(0, 6),
+        max_num_seqs=max(decode.max_num_seqs, 3),
+        max_batched_tokens=rng.randint(2, 40),
+        prefix_caching=True,
+        speculation=cutting,
+    )
+    transfer = replace(asked.spec.transfer, missing_only=True, bytes_per_second=rng.choice([0.02e9, 0.1e9, 0.5e9]))
+    return World(replace(asked.spec, prefill=prefill, decode=decode, transfer=transfer), load)
+
+
 def _load(rng: random.Random, block_tokens: int) -> Workload:
     n = rng.randint(2, 24)
     share, longest, grid = rng.choice([0, 0.3, 0.8]), rng.choice([20, 60, 90]), rng.choice([1, 4, 20, 100])

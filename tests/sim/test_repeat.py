@@ -31,6 +31,7 @@ from tests.sim import arrays, test_pools, test_timing, test_timing_arrays
 from tests.sim.answers import ask, difference
 from tests.sim.pool_play import play
 from tests.sim.pool_worlds import (
+    late_pool,
     local_pool,
     pool_ahead,
     pool_drafts,
@@ -38,16 +39,13 @@ from tests.sim.pool_worlds import (
     pool_world,
     routed_pool,
     thrown_out_in_flight,
+    tight_drafts,
     transfer_world,
 )
 from tests.sim.reached import Lines, lines_that_say
 from tests.sim.worlds import RARE, World, behind_front_end, world
 
 ROOT = Path(__file__).parents[2]
-RARELY = (
-    ("pools/deadlines.py", 21), ("pools/deadlines.py", 24), ("pools/wire.py", 232), ("pools/wire.py", 263),
-    ("speculation/admission.py", 65), ("speculation/admission.py", 119),
-)  # fmt: skip
 PLAIN, CHECKED = range(300), range(20)
 # Guards against tables thinner than `tests.sim.arrays` makes: one point a curve, nothing at no past, sites off a ray.
 THIN = (
@@ -134,8 +132,6 @@ def uncompiled() -> None:
     out_of_reach = lines_that_say("not cfg.chunked and q[r, S.PROMPT] - before > budget:", str(ROOT / "sim/running.py"))
     tabulated = str(ROOT / "sim/timing/tabulated.py")
     out_of_reach |= {place for said in THIN for place in lines_that_say(said, tabulated)}
-    # Six lines that only sweeps of more worlds than are run here come by.
-    out_of_reach |= {(str(ROOT / "sim" / file), line) for file, line in RARELY}
     print(lines.missed(out_of_reach))
 
 
@@ -159,6 +155,8 @@ def handed_over() -> None:
         ask(sim.engine.replay, pool_ahead(seed))
         ask(sim.engine.replay, pool_drafts(seed))
         ask(sim.engine.replay, behind_front_end(seed))
+    for asked in (*map(late_pool, test_pools.LATE), *map(tight_drafts, test_pools.TIGHT_DRAFTS)):
+        ask(sim.engine.replay, asked)
     ask(sim.engine.replay, thrown_out_in_flight())
     ask(sim.engine.replay, local_pool(test_pools.REFUSED_WHERE_IT_DECODES))
     side = EngineSpec(profile="parity", async_scheduling=False, timing=FixedTiming(1.0, 1.0))

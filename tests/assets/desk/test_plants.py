@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 
@@ -33,6 +33,21 @@ def check_sums(found: list[Attribution], base: Columns, head: Columns) -> None:
         assert all(b >= 0 and h >= 0 for b, h in a.parts.values())
 
 
+def check_named(
+    diff: Diff, mechanisms: Collection[str], inputs: Collection[str], base: Run, head: Run, seed: int
+) -> None:
+    """A diff names one of the mechanisms and all the inputs, adds up, and begins where the two runs part."""
+    assert diff.mechanism is not None and diff.mechanism.name in mechanisms, (seed, diff_text(diff))
+    assert set(diff.input_change) == set(inputs), seed
+    assert diff.explained
+    check_sums(diff.attribution, base.tables["requests"], head.tables["requests"])
+    if diff.matched_by == "request_id":
+        ids = {i: int(r) for i, r in enumerate(head_ids(head))}
+        own = {i: i for i in range(len(base.tables["requests"]["request"]))}
+        expected = first_divergence(passes(base.tables, own), passes(head.tables, ids))
+        assert (diff.first_pass.key if diff.first_pass else None) == expected, (seed, diff_text(diff))
+
+
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Run]:
     """The unchanged run of a seed, made once for all plants."""
@@ -58,16 +73,7 @@ def test_a_planted_change_is_named(name: str, bases: Callable[[int], Run], tmp_p
         if diff.same:
             continue  # too mild for this deployment
         told += 1
-        kind = PLANTS[name]
-        assert diff.mechanism is not None and diff.mechanism.name in kind.mechanisms, (seed, diff_text(diff))
-        assert set(diff.input_change) == set(kind.inputs), seed
-        assert diff.explained
-        check_sums(diff.attribution, base.tables["requests"], head.tables["requests"])
-        if diff.matched_by == "request_id":
-            ids = {i: int(r) for i, r in enumerate(head_ids(head))}
-            own = {i: i for i in range(len(base.tables["requests"]["request"]))}
-            expected = first_divergence(passes(base.tables, own), passes(head.tables, ids))
-            assert (diff.first_pass.key if diff.first_pass else None) == expected, (seed, diff_text(diff))
+        check_named(diff, PLANTS[name].mechanisms, PLANTS[name].inputs, base, head, seed)
         if told == SEEDS:
             return
     pytest.fail(f"{name}: only {told} seeds make a difference")
