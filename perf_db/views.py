@@ -48,8 +48,8 @@ class View:
 
 
 def parse_view(name: str, sql: str) -> View:
-    """Read a view's text. Comment lines before the statement explain it; those of the form `-- column [unit] meaning`
-    explain a column.
+    """Read a view's text. Comment lines before the statement explain it; from the first of the form `-- column [unit]
+    meaning` on, they explain columns.
 
     Raises:
         ViewError: the statement does not create or replace exactly `name`.
@@ -61,6 +61,8 @@ def parse_view(name: str, sql: str) -> View:
         match = re.fullmatch(r"(\w+) (\[.*?\] .*)", line)
         if match:
             columns[match[1]] = match[2]
+        elif columns:
+            columns[next(reversed(columns))] += f" {line}"
         else:
             comment.append(line)
     view = View(name, sql, " ".join(comment), columns)

@@ -26,10 +26,13 @@ def check_corrections(path: Path) -> Iterator[tuple[str, float, float]]:
         queries = [RankWork(*query) for query in said["queries"]]
         for i, run in enumerate(said["runs"]):
             yield from _run(f"{path.name} run {i}", run, queries)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise PerfDataError("bad_file", f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, PerfDataError):
             raise
-        raise PerfDataError("bad_file", f"{path}: no recorded corrections ({error!r})") from None
+        why = f"field {error} is missing" if isinstance(error, KeyError) else f"{error}"
+        raise PerfDataError("bad_file", f"{path}: no recorded corrections: {why}; record the file again") from None
 
 
 class _Text(str):

@@ -28,7 +28,7 @@
 -- queue_ms [ms] mean wait for the prefill pool: `queue_ns` in `request_phases`
 -- transfer_ms [ms] mean time of a transfer
 -- decode_wait_ms [ms] mean wait for the decode pool: for room there and, after the transfer, for its first pass; the
--- passes that ran are in it, so that a pool with room has it as well
+-- passes that ran meanwhile are in it, so it is above 0 where there is room as well
 -- limited_by [] `prefill`, `decode` or `neither`
 CREATE OR REPLACE VIEW pool_ratios AS
 WITH figures AS (

@@ -346,6 +346,14 @@ def test_the_page_is_up_to_date():
     assert views.PAGE.read_text() == views.page(), "run: python -m assets.views"
 
 
+def test_what_a_column_means_may_take_several_lines():
+    view = parse_view(
+        "v", "-- One row\n-- is one.\n-- a [ms] how\n-- long\n-- b [] what\nCREATE OR REPLACE VIEW v AS SELECT 1"
+    )
+    assert view.comment == "One row is one."
+    assert view.columns == {"a": "[ms] how long", "b": "[] what"}
+
+
 def test_views_come_after_those_they_read():
     order = [v.name for v in in_order(load_views())]
     assert order.index("request_latency") < order.index("latency_summary")

@@ -77,10 +77,11 @@ def test_as_plain_python_the_kernels_give_the_same_tables_and_run_every_line() -
     assert missed == "[]"
 
 
-@pytest.mark.slow  # compiles everything once more, about a minute
+@pytest.mark.slow  # compiles everything once more, a minute or two even with little optimising
 def test_with_bounds_checks_the_kernels_give_the_same_tables(tmp_path: Path) -> None:
     code = "from tests.sim.test_repeat import checked; checked()"
-    assert elsewhere(code, NUMBA_BOUNDSCHECK="1", TRACEMILL_CACHE=str(tmp_path)) == digests(CHECKED)
+    unusual = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "1", "TRACEMILL_CACHE": str(tmp_path)}
+    assert elsewhere(code, **unusual) == digests(CHECKED)
 
 
 def checked() -> None:

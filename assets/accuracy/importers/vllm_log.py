@@ -8,8 +8,9 @@ drifts against it, so the two are never mixed. What a simulator answered about t
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from assets.accuracy.importers.about import About
 from assets.accuracy.importers.jsonish import count, first_object, number, objects
@@ -18,6 +19,7 @@ from assets.accuracy.truth import TruthError, TruthSet, recorded_row, request_ro
 # A simulator's answers beside the log: one line per request, nanoseconds.
 PEER, PREDICTOR = "peer_sim*.csv", "peer_simulator"
 ANSWERS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "latency"}
+_N = TypeVar("_N", int, float)
 FIELDS = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
 
 
@@ -77,16 +79,12 @@ def _recorded(path: Path, rows: list[dict[str, Any]]) -> tuple[list[dict[str, An
     found, strangers = [], 0
     with open(files[0], newline="", encoding="utf-8") as file:
         for number, answer in enumerate(csv.DictReader(file), 2):
-            try:
-                place, lengths = int(answer["request id"]), (int(answer["input"]), int(answer["output"]))
-                told = {metric: float(answer[field]) / 1e6 for metric, field in ANSWERS.items()}
-            except (KeyError, TypeError, ValueError) as error:
-                raise TruthError(
-                    f"{files[0]}:{number}: no answer of a simulator ({error!r}); move the file away"
-                ) from error
+            where = f"{files[0]}:{number}"
+            place, *lengths = (_number(where, answer, field, int) for field in ("request id", "input", "output"))
+            told = {metric: _number(where, answer, field, float) / 1e6 for metric, field in ANSWERS.items()}
             mine = in_order[place] if 0 <= place < len(in_order) else {}
             one = next(iter(mine.values()), None)
-            if one is None or (one["prompt_tokens"], one["output_tokens"]) != lengths:
+            if one is None or [one["prompt_tokens"], one["output_tokens"]] != lengths:
                 strangers += 1
                 continue
             found += [
@@ -95,3 +93,14 @@ def _recorded(path: Path, rows: list[dict[str, Any]]) -> tuple[list[dict[str, An
                 if metric in told and told[metric] > 0
             ]
     return found, strangers
+
+
+def _number(where: str, answer: Mapping[str, str | None], field: str, kind: Callable[[Any], _N]) -> _N:
+    try:
+        return kind(answer[field])
+    except (KeyError, TypeError, ValueError):
+        said = f"is {answer[field]!r}" if answer.get(field) is not None else "is missing"
+        raise TruthError(
+            f"{where}: no answer of a simulator: field {field!r} {said}, a number is wanted; correct it, or move the "
+            "file away to do without its answers"
+        ) from None

@@ -72,7 +72,7 @@ def test_a_simulators_answers_beside_a_vllm_log_come_along(tmp_path: Path) -> No
     assert found.set_aside == {"answers_about_other_requests": 2}  # another length, no such place
     ACCURACY.validate(typed(found.recorded, ACCURACY), source="recorded")
     peer.write_text("request id,input\nx,1\n")
-    with pytest.raises(TruthError, match=r"peer_sim_requests.csv:2: no answer of a simulator"):
+    with pytest.raises(TruthError, match=r"peer_sim_requests.csv:2: no answer .* field 'request id' is 'x', a number"):
         read_truth(path, about=About("t"))
 
 

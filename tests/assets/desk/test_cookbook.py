@@ -10,7 +10,7 @@ import pytest
 from assets.views import open_store
 from perf_db.sqlsafe import run_sql
 from perf_db.store import Store
-from tests.assets.desk.worlds import deployment, record, traffic
+from tests.assets.desk.worlds import deployment, pools, record, traffic
 
 PAGE = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
 QUERIES = dict(re.findall(r"^## (.+?)\n.*?```sql\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE))
@@ -24,11 +24,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return open_store(root)
 
 
-def test_there_are_fifteen() -> None:
-    assert len(QUERIES) == PAGE.count("```sql") == 15
+@pytest.fixture(scope="module")
+def store_of_pools(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    root = tmp_path_factory.mktemp("cookbook_of_pools")
+    record(root, "a", pools(0), traffic(0))
+    return open_store(root)
+
+
+def test_there_are_eighteen() -> None:
+    assert len(QUERIES) == PAGE.count("```sql") == 18
 
 
 @pytest.mark.parametrize("question", QUERIES)
-def test_a_query_has_an_answer(question: str, store: Store) -> None:
-    names, rows = run_sql(store, QUERIES[question])
+def test_a_query_has_an_answer(question: str, store: Store, store_of_pools: Store) -> None:
+    names, rows = run_sql(store_of_pools if question.startswith("Separate pools") else store, QUERIES[question])
     assert rows and len(set(names)) == len(names)

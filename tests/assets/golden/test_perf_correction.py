@@ -42,3 +42,8 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(PerfDataError, match="no recorded corrections"):
             list(check_corrections(path))
+    with pytest.raises(PerfDataError, match=f"{path}: no recorded corrections: field 'runs' is missing"):
+        path.write_text('{"queries": []}')
+        list(check_corrections(path))
+    with pytest.raises(PerfDataError, match="cannot be read: No such file"):
+        list(check_corrections(tmp_path / "none.json"))
