@@ -57,7 +57,7 @@ def main(
 
     \b
     engines  both engines turn about on workloads a, b, c, d, e, f, ngram, mtp8, g, g1600, h
-    growth   cost against concurrency and against the length of a trace
+    growth   cost against concurrency, the length of a trace and the size of separate pools
     startup  compilation, --help, a small replay
     large    ten million requests to disk
     ingest   preparing large traces

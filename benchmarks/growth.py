@@ -12,6 +12,8 @@ from benchmarks.process import run
 CONCURRENCY = tuple(2**k for k in range(4, 14))
 LENGTHS = tuple(10**k for k in range(3, 8))
 PROFILES = ("vllm", "parity")
+POOLS = tuple(2**k for k in range(7))
+IN_FLIGHT = 32  # requests per decode worker
 # The span over which cost must not grow: time per event at most twice, a pass without events at most 1.3 times.
 FROM, TO = 64, 4096
 EVENT_LIMIT, QUIET_LIMIT = 2.0, 1.3
@@ -19,14 +21,14 @@ Say = Callable[[str], None]
 
 
 def growth(*, quick: bool, say: Say) -> dict[str, Any]:
-    """All curves.
+    """All curves: over concurrency, with and without events; over the length of a trace; over the size of pools.
 
     Args:
         quick: a few small points, for trying the benchmark itself.
     """
     concurrency = (16, 64) if quick else CONCURRENCY
     lengths = (1000,) if quick else LENGTHS
-    curves: dict[str, Any] = {"concurrency": [], "quiet": [], "length": []}
+    curves: dict[str, Any] = {"concurrency": [], "quiet": [], "length": [], "pools": []}
     for c in concurrency:
         for profile in PROFILES:
             curves["concurrency"].append(busy(c, profile, requests=2_000 if quick else 200_000))
@@ -36,6 +38,11 @@ def growth(*, quick: bool, say: Say) -> dict[str, Any]:
     for n in lengths:
         curves["length"].append(length(n))
         say(f"{n:,} requests: {curves['length'][-1]['ns_per_request']:.0f} ns per request")
+    for n in (1, 2) if quick else POOLS:
+        for shared in (False, True):
+            curves["pools"].append(pools(n, shared=shared, requests=1_000 if quick else 100_000))
+            said = f"{n} + {n} workers, {'links shared' if shared else 'no links'}"
+            say(f"{said}: {curves['pools'][-1]['ns_per_event']:.0f} ns per event")
     return curves
 
 
@@ -98,6 +105,27 @@ def length(requests: int) -> dict[str, Any]:
         "engine_ms": got["best_ms"],
         "ns_per_request": got["best_ms"] * 1e6 / requests,
         "rss_mib": got["rss_mib"],
+    }
+
+
+def pools(workers: int, *, shared: bool, requests: int) -> dict[str, Any]:
+    """So many workers for prefill and as many for decode, with the same load each."""
+    got = _measure(
+        {
+            "profile": "parity", "pools": workers, "shared": shared, "concurrency": IN_FLIGHT * workers,
+            "requests": requests, "prompt": 512, "output": 128, "spread": 64, "block_tokens": 64, "blocks": 4096,
+            "budget": 8192, "repeats": 5,
+        }
+    )  # fmt: skip
+    return {
+        "workers": workers,
+        "shared": shared,
+        "passes": got["passes"],
+        "engine_ms": got["best_ms"],
+        "ns_per_event": got["best_ms"] * 1e6 / (got["events"] + got["passes"]),
+        "ns_per_request": got["best_ms"] * 1e6 / requests,
+        "rss_mib": got["rss_mib"],
+        "every_ms": got["engine_ms"],
     }
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from assets.synthetic import uniforms
-from sim.engine import load_kernels, replay
+from sim.engine import kernels_of, replay
 from sim.inputs import Workload
 from sim.result import Columns
-from sim.spec import EngineSpec, FixedTiming
+from sim.spec import EngineSpec, FixedTiming, PolynomialTiming, PoolsSpec, Transfer
 
 
 class Counter:
@@ -43,8 +43,32 @@ def workload(n: int, *, prompt: int, output: int, spread: int, concurrency: int)
     )
 
 
+def deployment(point: dict[str, Any]) -> EngineSpec | PoolsSpec:
+    """One worker; or `pools` workers for prefill and as many for decode, whose passes end at instants of their own."""
+    spec = EngineSpec(
+        profile=point["profile"],
+        timing=PolynomialTiming() if "pools" in point else FixedTiming(1.0, 1.0),
+        block_tokens=point["block_tokens"],
+        blocks=point["blocks"],
+        max_num_seqs=point["concurrency"],
+        max_batched_tokens=point["budget"],
+        workers=point.get("pools", 1),
+        async_scheduling=point["profile"] == "vllm" and "pools" not in point,
+    )
+    if "pools" not in point:
+        return spec
+    # Llama 3 70B in 16 bits, to workers with 400 Gbit/s each.
+    links = "per_destination" if point["shared"] else "none"
+    return PoolsSpec(spec, spec, Transfer(bytes_per_token=327_680.0, bytes_per_second=50e9, links=links))
+
+
 def measure(point: dict[str, Any]) -> dict[str, Any]:
     """Replay one point `repeats` times.
+
+    Args:
+        point: `concurrency`, `requests`, `prompt` and `output` tokens, `spread` of the outputs; `profile`,
+            `block_tokens`, `blocks`, `budget` of every rank; with `pools` workers on either side, `shared`: whether
+            transfers to one worker share its link.
 
     Returns:
         engine_ms, cpu_ms: of each repeat; passes and events of one; peak memory of all.
@@ -56,16 +80,8 @@ def measure(point: dict[str, Any]) -> dict[str, Any]:
         spread=point.get("spread", 0),
         concurrency=point["concurrency"],
     )
-    spec = EngineSpec(
-        profile=point["profile"],
-        timing=FixedTiming(1.0, 1.0),
-        block_tokens=point["block_tokens"],
-        blocks=point["blocks"],
-        max_num_seqs=point["concurrency"],
-        max_batched_tokens=point["budget"],
-        async_scheduling=point["profile"] == "vllm",
-    )
-    load_kernels()
+    spec = deployment(point)
+    kernels_of(spec)()
     engine_ms, cpu_ms = [], []
     for _ in range(point["repeats"]):
         counter = Counter()
@@ -82,13 +98,14 @@ def measure(point: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def events(load: Workload, spec: EngineSpec, rows: dict[str, int]) -> int:
-    """What the engine has to act upon: arrivals, admissions, prompt chunks, KV blocks taken while decoding, ends."""
-    n, bs = len(load), spec.block_tokens
+def events(load: Workload, spec: EngineSpec | PoolsSpec, rows: dict[str, int]) -> int:
+    """What the engine has to act upon: arrivals, admissions, prompt chunks, KV blocks taken while decoding, ends; of a
+    handoff, that it is held, reserved, sent, taken note of and released."""
+    n, bs = len(load), spec.sides[0].block_tokens
     # The newest token's KV is written by the pass after it, so the last one takes no room.
     held = -(-(load.prompt_tokens + load.output_tokens - 1) // bs)
     grown = int((held - -(-load.prompt_tokens // bs)).sum())
-    return 2 * n + rows["admissions"] + rows["chunks"] + grown
+    return 2 * n + rows["admissions"] + rows["chunks"] + grown + 5 * rows.get("handoffs", 0)
 
 
 if __name__ == "__main__":

@@ -239,6 +239,7 @@ def _growth(section: dict[str, Any]) -> str:
             reached = all(f is None or f <= limit for f in factors)
             asked = f"asked at most {limit:g}× {_mark(reached)}"
             text.append(f"- From {growth.FROM} to {growth.TO:,}, {title}: {shown}; {asked}")
+    text.append(_growth_of_pools(section["pools"]))
     text.append("\nWorkload a at other lengths, rows thrown away:\n")
     text.append(
         _table(
@@ -250,6 +251,40 @@ def _growth(section: dict[str, Any]) -> str:
         )
     )
     return "\n".join(text)
+
+
+def _growth_of_pools(points: list[dict[str, Any]]) -> str:
+    """Costs without and with shared links, by number of workers."""
+    by_links = {shared: {p["workers"]: p for p in points if p["shared"] == shared} for shared in (False, True)}
+    sizes = list(by_links[False])
+
+    def both(n: int, key: str, form: str) -> str:
+        return " / ".join(format(by_links[shared][n][key], form) for shared in (False, True))
+
+    table = _table(
+        "workers|passes|engine ms|ns per request|ns per event|peak memory, MiB",
+        (
+            [
+                f"{n} + {n}",
+                both(n, "passes", ",d"),
+                both(n, "engine_ms", ",.0f"),
+                both(n, "ns_per_request", ".0f"),
+                both(n, "ns_per_event", ".0f"),
+                both(n, "rss_mib", ",.0f"),
+            ]
+            for n in sizes
+        ),
+    )
+    factors = " / ".join(
+        f"{found[sizes[-1]]['ns_per_event'] / found[sizes[0]]['ns_per_event']:.2f}×" for found in by_links.values()
+    )
+    return (
+        "\nSeparate pools of ever more workers: 100,000 requests (512 in, 64 to 192 out), polynomial timing, "
+        f"{growth.IN_FLIGHT} in flight per decode worker. Transfers have the bandwidth to themselves / those to one "
+        "worker go one after the other over its link. A handoff is five more events: held, reserved, sent, taken note "
+        f"of, released.\n\n{table}\n- From {sizes[0]} + {sizes[0]} to {sizes[-1]} + {sizes[-1]} workers, time per "
+        f"event: {factors}"
+    )
 
 
 def _startup(section: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import benchmarks.__main__ as command
 from benchmarks import growth, point
 from benchmarks.process import run
-from benchmarks.report import report
+from benchmarks.report import _growth_of_pools, report
 from benchmarks.rounds import compare, differences
 from benchmarks.workloads import workloads
 
@@ -49,7 +49,7 @@ def test_the_report_says_what_was_not_measured(tmp_path: Path, monkeypatch: pyte
 def test_unknown_workloads_and_missing_files_are_refused(tmp_path: Path) -> None:
     runner = CliRunner()
     for options, said in (
-        (["--only", "a,z"], "z; there are a, b, c, d, e, f, ngram, mtp8, g, g1600"),
+        (["--only", "a,z"], "z; there are a, b, c, d, d64, e, f, ngram, mtp8, g, g1600"),
         (["--peer-python", str(tmp_path / "python")], "does not exist"),
         (["--mooncake", str(tmp_path / "trace.jsonl")], "does not exist"),
     ):
@@ -84,6 +84,25 @@ def test_a_point_counts_its_events() -> None:
     # has no KV yet, so 64 + 65 tokens are in 3 blocks.
     assert got["events"] == 8 * 6
     assert len(got["engine_ms"]) == 2 and got["passes"] == 2 * 66
+
+
+def test_a_point_of_separate_pools_counts_handoffs_as_well() -> None:
+    got = point.measure(
+        {
+            "profile": "parity", "pools": 2, "shared": True, "concurrency": 4, "requests": 8, "prompt": 64,
+            "output": 66, "block_tokens": 64, "blocks": 64, "budget": 256, "repeats": 1,
+        }
+    )  # fmt: skip
+    # Per request: arrival, an admission and a row of chunks on either side, end, two blocks, five of the handoff.
+    assert got["events"] == 8 * 13
+    rows = [
+        {"workers": n, "shared": shared, "passes": 10, "engine_ms": 1.0, "ns_per_event": 100.0 * n + shared,
+         "ns_per_request": 5.0, "rss_mib": 1.0}
+        for n in (1, 4) for shared in (False, True)
+    ]  # fmt: skip
+    page = _growth_of_pools(rows)
+    assert "| 4 + 4 | 10 / 10 | 1 / 1 | 5 / 5 | 400 / 401 | 1 / 1 |" in page
+    assert "From 1 + 1 to 4 + 4 workers, time per event: 4.00× / 3.97×" in page
 
 
 def test_growth_is_a_ratio_of_two_points() -> None:
