@@ -208,7 +208,7 @@ def workloads(mooncake: Path | None, *, scale: float = 1.0) -> dict[str, Workloa
                  Target(25, summary_only=1.5), backend="trtllm", blocks=32_768, count=n(65_536), concurrency=64),
         Workload("d", f"1 prefill and 2 decode workers, polynomial, {n(40_960):,} × (1,024, 128), concurrency 64",
                  Target(10), pools=(1, 2), count=n(40_960), concurrency=64),
-        Workload("d64", f"64 prefill and 64 decode workers, polynomial, {n(40_960):,} × (1,024, 128), concurrency 2,048",
+        Workload("d64", f"64 + 64 workers, polynomial, {n(40_960):,} × (1,024, 128), concurrency 2,048",
                  Target(None, rss_mib=None), pools=(64, 64), count=n(40_960), concurrency=2048),
         Workload("e", f"2 workers × 8 attention-DP ranks, polynomial, {n(32_768):,} × (1,024, 128), concurrency 128",
                  Target(10), count=n(32_768), concurrency=128, replicas=2, ranks=8),
