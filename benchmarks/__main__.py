@@ -68,7 +68,9 @@ def main(
     chosen, notes = _chosen(peer_python, mooncake, only, quick)
     results = _earlier(output)
     if sections != ("report",):
-        run([*TRACEMILL, "warmup"])  # compiling is measured by itself
+        # Compiling is measured by itself.
+        drafts = "engines" in (sections or SECTIONS) and any(work.rates for work in chosen.values())
+        run([*TRACEMILL, "warmup", *(["--speculation"] if drafts else [])])
     for section in SECTIONS:
         if section not in (sections or SECTIONS):
             continue

@@ -239,7 +239,8 @@ def _growth(section: dict[str, Any]) -> str:
             reached = all(f is None or f <= limit for f in factors)
             asked = f"asked at most {limit:g}× {_mark(reached)}"
             text.append(f"- From {growth.FROM} to {growth.TO:,}, {title}: {shown}; {asked}")
-    text.append(_growth_of_pools(section["pools"]))
+    if "pools" in section:  # not so in measurements from before there were any
+        text.append(_growth_of_pools(section["pools"]))
     text.append("\nWorkload a at other lengths, rows thrown away:\n")
     text.append(
         _table(

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -37,3 +39,19 @@ def test_nothing_is_written_outside_the_warehouse(tiny: Path, root: Path, tmp_pa
     )
     after = {path for path in tmp_path.rglob("*") if path.is_file()}
     assert [path for path in after - before if root not in path.parents] == []
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, "0"), ("1", "1")])
+def test_numpy_is_loaded_without_huge_pages_unless_they_are_asked_for(given: str | None, kept: str) -> None:
+    name = "NUMPY_MADVISE_HUGEPAGE"
+    environment = {key: value for key, value in os.environ.items() if key != name}
+    code = f"import pipelines, os, sys; print(os.environ[{name!r}], 'numpy' in sys.modules)"
+    out = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment | ({} if given is None else {name: given}),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    ).stdout
+    assert out.split() == [kept, "False"]
