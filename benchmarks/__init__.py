@@ -1,3 +1,4 @@
 """Benchmarks: `python -m benchmarks --help`. Figures are in RESULTS.md, raw ones in results.json."""
 
-import pipelines as pipelines  # points of curves run as commands do: how numpy takes memory is settled before it is loaded
+# Points of curves run as commands do, so how numpy takes memory is settled before it is loaded.
+import pipelines as pipelines
