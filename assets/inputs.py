@@ -13,6 +13,7 @@ import numpy as np
 
 from assets import synthetic
 from assets.constants_origin import origins
+from assets.constants_origin import warnings as foreign_constants
 from assets.ingest import Quarantine, Trace, TraceError, read_trace
 from assets.pricing import Pricing, price_deployment
 from assets.quarantine_limits import Verdict, judge
@@ -89,7 +90,11 @@ def prepare(config: RunConfig, *, base: Path, progress: Progress | None = None, 
         inputs = replace(inputs, warnings=(*inputs.warnings, verdict.warned))
     _insist_that_prompts_fit(inputs)
     if constants := origins(config, base):
-        inputs = replace(inputs, provenance={**inputs.provenance, "constants": constants})
+        inputs = replace(
+            inputs,
+            provenance={**inputs.provenance, "constants": constants},
+            warnings=(*inputs.warnings, *foreign_constants(config, base)),
+        )
     return replace(inputs, pricing=pricing, warnings=inputs.warnings + pricing.warnings)
 
 

@@ -204,9 +204,15 @@ def _kv_bytes(config: RunConfig, base: Path) -> tuple[float | None, tuple[str, .
         whole = replace(deployment_of(prefill, root), tp=1)
         return float(kv_bytes_per_token(whole, root)), ()
     except (PerfDataError, ConfigError) as unknown:
+        if "fallback_ms" in transfer.model_fields_set:  # written down for this case, 0 too
+            return None, (
+                f"every transfer takes kv_transfer.fallback_ms={transfer.fallback_ms:g}, whatever its bandwidth: the "
+                f"size of a token's KV does not follow from the model here ({unknown})",
+            )
         raise ConfigError(
             "engine.workers.prefill.kv_cache.bytes_per_token: transfers need the size of a token's KV, and it does not "
-            f"follow from the model here ({unknown}); give the bytes, over all ranks of a replica"
+            f"follow from the model here ({unknown}); give the bytes, over all ranks of a replica, or "
+            "engine.kv_transfer.fallback_ms"
         ) from None
 
 

@@ -42,7 +42,8 @@ def pool_lines(store: Store, run: Mapping[str, Any]) -> list[str]:
         ).fetchall()
         n, done, mean, p99, link, retries = con.execute(
             # With overlap a transfer begins before the prompt is computed; told is what it adds.
-            "SELECT count(*), count(ms), avg(ms), quantile_cont(ms, 0.99), avg(link_ms), sum(again) FROM ("
+            "SELECT count(*), count(ms), avg(ms), quantile_cont(ms, 0.99), avg(link_ms) FILTER (ms IS NOT NULL),"
+            " sum(again) FROM ("
             "  SELECT greatest(transferred_ns - greatest(reserved_ns, held_ns), 0) / 1e6 "
             "             * if(withdrawn_ns IS NULL, 1, NULL) AS ms,"
             "         (began_ns - queued_ns) / 1e6 AS link_ms, greatest(attempts - 1, 0) AS again"
@@ -73,7 +74,7 @@ def pool_lines(store: Store, run: Mapping[str, Any]) -> list[str]:
     ]
     if n:
         said = f"{done:,} of {n:,} done · mean {_ms(mean)}, p99 {_ms(p99)}"
-        said += f" · waiting for the link {_ms(link)} (last attempt, mean)"
+        said += f", {_ms(link)} of it waiting for the link (last attempt, mean)"
         said += f" · {retries or 0:,} retries"
         said += "".join(f" · {ends[end]:,} {words}" for end, words in _ENDS.items() if ends.get(end))
         lines.append(f"transfers     {said}")

@@ -59,6 +59,7 @@ def engine_of(path: Path) -> tuple[EngineSpec, dict[str, Any]]:
         ConfigError: the configuration cannot be used, or is one of separate pools.
         PerfDataError: its prices come from performance data, which have no answer.
     """
+    from assets.calibration.snapshot import identity_of
     from assets.pricing import price_deployment
     from sim.config import ConfigError, load_run_config
     from sim.spec import EngineSpec
@@ -70,15 +71,7 @@ def engine_of(path: Path) -> tuple[EngineSpec, dict[str, Any]]:
             f"{path}: engine.mode='disaggregated': measurements of separate pools are not replayed; give the "
             "configuration of an aggregated deployment"
         )
-    engine = config.engine
-    identity = {
-        "model": engine.model,
-        "hardware": engine.hardware,
-        "backend": engine.backend,
-        "backend_version": engine.backend_version,
-        "tensor": config.worker.parallelism.tensor,
-    }
-    return spec, identity
+    return spec, identity_of(config, config.worker)
 
 
 def on_clock_of(spec: EngineSpec, truth: TruthSet) -> EngineSpec:

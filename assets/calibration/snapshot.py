@@ -13,10 +13,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assets.accuracy.truth import TruthError
 from assets.identity import canonical_json, digest
+
+if TYPE_CHECKING:
+    from sim.config import RunConfig
+    from sim.config.engine import Worker
 
 FORMAT = 1
 SECTIONS = ("identity", "corrections", "host_constants", "provenance")
@@ -64,6 +68,35 @@ class Snapshot:
     def held_out(self) -> dict[str, float]:
         """Latency -> held-out error when the snapshot was made."""
         return {name: float(each["mean"]) for name, each in self.provenance["held_out"].items()}
+
+
+def identity_of(config: RunConfig, worker: Worker) -> dict[str, Any]:
+    """Whom the constants of a deployment's workers belong to: model, hardware, backend, tensor width."""
+    engine = config.engine
+    return {
+        "model": engine.model,
+        "hardware": engine.hardware,
+        "backend": engine.backend,
+        "backend_version": engine.backend_version,
+        "tensor": worker.parallelism.tensor,
+    }
+
+
+def fitted_to_another(snapshot: Snapshot, identity: Mapping[str, Any], path: Path | str) -> str:
+    """A warning where constants are used for another deployment than they were fitted to; empty if none is known to be.
+
+    Args:
+        identity: of the deployment that they are used for; what is None says nothing.
+    """
+    fitted = snapshot.identity
+    unlike = [
+        f"{name} {fitted[name]} (here {here})"
+        for name, here in identity.items()
+        if here is not None and fitted.get(name) is not None and fitted[name] != here
+    ]
+    if not unlike:
+        return ""
+    return f"the constants of {path} were fitted to {', '.join(unlike)}; calibrate this deployment to rely on them"
 
 
 def save(snapshot: Snapshot, path: Path) -> None:

@@ -59,12 +59,16 @@ def accuracy(
         study = stored(store, truth)
     else:
         from assets.accuracy.sources import engine_of
+        from assets.calibration.snapshot import fitted_to_another
 
         found = given.read(path)
+        spec, identity = (None, {}) if given.engine is None else engine_of(given.engine)
+        if snapshot is not None and (warning := fitted_to_another(snapshot, identity, str(snapshot_file))):
+            click.echo(f"warning: {warning}", err=True)
         study = evaluate(
             found,
             store,
-            spec=None if given.engine is None else engine_of(given.engine)[0],
+            spec=spec,
             snapshot=snapshot,
             prefixes=given.prefixes_of(found),
             perf_root=given.perf_root,

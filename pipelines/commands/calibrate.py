@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     help="Priors from one GPU's weight_bytes, kv_bytes_per_token, flops_per_token, bandwidth and flops.",
 )
 @click.option("--train-share", type=float, default=0.5, show_default=True, help="Of the requests, by arrival, to fit.")
-@click.option("--repeats", type=int, help="Of the fit, for the intervals.  [default: 200]")
+@click.option("--repeats", type=click.IntRange(40), help="Of the fit, for the intervals.  [default: 200]")
 @click.option("--seed", type=int, default=1, show_default=True)
 @warehouse
 def calibrate(

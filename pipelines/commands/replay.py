@@ -56,12 +56,17 @@ def replay(
     folder = warehouse_root(root or (config.parent / settings.output if settings.output else None))
     for warning in settings.warnings:
         click.echo(f"warning: {warning}", err=True)
-    compile_for([settings])
     store = open_store(folder)
     with progress_bar("reading", "B") as reading, progress_bar("replay", "request") as progress:
         try:
             report = run_replay(
-                settings, store, base=config.parent, name=config.stem, reading=reading, progress=progress
+                settings,
+                store,
+                base=config.parent,
+                name=config.stem,
+                reading=reading,
+                compiling=lambda: compile_for([settings]),
+                progress=progress,
             )
         except ConfigError as error:  # found while pricing, where the file's name is not known
             raise ConfigError(f"{config}: {error}") from error

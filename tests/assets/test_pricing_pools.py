@@ -134,3 +134,7 @@ def test_bytes_that_do_not_follow_name_what_is_missing(tmp_path: Path, absent: t
     with pytest.raises(ConfigError) as error:
         price_deployment(load_run_config(content), base=tmp_path)
     assert said in str(error.value)
+    content["engine"]["kv_transfer"]["fallback_ms"] = 0
+    found = price_deployment(load_run_config(content), base=tmp_path)
+    assert isinstance(found.spec, PoolsSpec) and found.spec.transfer.bytes_per_token is None
+    assert [text for text in found.warnings if text.startswith("every transfer takes") and said in text]

@@ -82,7 +82,7 @@ def test_a_report_is_made_again_from_the_stored_tables(
 @pytest.mark.slow
 def test_observe_calibrate_replay_compare(cli: Cli, engine: Path, log: Path, root: Path, tmp_path: Path) -> None:
     snapshot = tmp_path / "snapshot.json"
-    got = cli("calibrate", log, "--deployments", engine, "-o", snapshot, "--repeats", 3)
+    got = cli("calibrate", log, "--deployments", engine, "-o", snapshot, "--repeats", 40)
     assert got.exit_code == 0, got.output
     assert "held out" in got.stdout and "weights_ms" in got.stdout
     made = json.loads(snapshot.read_text())
@@ -92,6 +92,16 @@ def test_observe_calibrate_replay_compare(cli: Cli, engine: Path, log: Path, roo
     assert got.exit_code == 0, got.output
     assert re.search(rf"^constants: of snapshot [0-9a-f]{{12}} \({re.escape(str(snapshot))}\)$", got.stdout, re.M)
     assert "standing" in got.stdout and "in_sample" in got.stdout and "holds" in got.stdout
+    assert "fitted to" not in got.stderr
+    # Used for another deployment, they say so.
+    other = engine.with_name("other.yaml")
+    other.write_text(engine.read_text().replace("      scheduler:", "      parallelism: {tensor: 4}\n      scheduler:"))
+    got = cli("accuracy", log, "--deployments", other, "--snapshot", snapshot)
+    told = f"the constants of {snapshot} were fitted to tensor 1 (here 4); calibrate this deployment to rely on them"
+    assert got.exit_code == 0 and f"warning: {told}" in got.stderr
+    timing = f"engine.workers.aggregated.timing={{type: pass_cost, snapshot: {snapshot}}}"
+    got = cli("replay", other, "--set", timing)
+    assert got.exit_code == 0 and f"warning: engine.workers.aggregated.timing.snapshot: {told}" in got.stderr
     # The same deployment at half the speed: what was accepted does not hold any more.
     slow = tmp_path / "slow.jsonl"
     rows = [json.loads(line) for line in log.read_text().splitlines()]
