@@ -103,13 +103,15 @@ def test_separate_pools_and_their_transfers(cli: Cli, tmp_path: Path) -> None:
     assert re.fullmatch(busy, lines["pools"])
     assert "  decode: 1 worker · busy" in said
     with open_store(tmp_path / "warehouse").connect() as con:
-        n, done, again = con.execute(
-            "SELECT count(*), count(*) FILTER (outcome = 'activated'), sum(attempts - 1) FROM handoffs"
+        n, done, again, link = con.execute(
+            "SELECT count(*), count(*) FILTER (outcome = 'activated'), sum(attempts - 1),"
+            " avg(began_ns - queued_ns) FILTER (outcome = 'activated') / 1e6 FROM handoffs"
         ).fetchall()[0]
         failed, submitted, peak = con.execute("SELECT n_failed, n_requests, peak_active_blocks FROM runs").fetchall()[0]
         most = con.execute("SELECT max(active_blocks) FILTER (worker = 2), max(active_blocks) FROM passes").fetchone()
     assert failed and again and lines["transfers"].startswith(f"{done} of {n} done · mean ")
-    assert f" · {again} retries · {failed} failed" in lines["transfers"]
+    assert f", {link:,.2f} ms of it waiting for the link (last attempt, mean) · {again} retries · " in lines["transfers"]
+    assert f" retries · {failed} failed" in lines["transfers"]
     assert most == (peak, peak)
     assert lines["KV peak"] == f"{peak} blocks on one rank (decode pool, {peak / 70:.1%} of its 70)"
     assert lines["unproven"].startswith("transfers_share_links, transfer_failures (no engine")

@@ -39,3 +39,19 @@ def test_there_are_eighteen() -> None:
 def test_a_query_has_an_answer(question: str, store: Store, store_of_pools: Store) -> None:
     names, rows = run_sql(store_of_pools if question.startswith("Separate pools") else store, QUERIES[question])
     assert rows and len(set(names)) == len(names)
+
+
+def test_what_a_handoff_waited_for_adds_up(store_of_pools: Store) -> None:
+    question = next(text for text in QUERIES if "which handoffs" in text)
+    names, rows = run_sql(store_of_pools, QUERIES[question])
+    for row in rows:
+        told = dict(zip(names, row, strict=True))
+        parts = ("room_ms", "first_byte_ms", "link_ms", "bytes_ms", "notice_ms")
+        assert sum(told[part] for part in parts) == pytest.approx(told["handoff_ms"])
+
+
+def test_the_slowest_hundredth_is_one_request_at_least(store_of_pools: Store) -> None:
+    question = next(text for text in QUERIES if "where does the time" in text)
+    names, rows = run_sql(store_of_pools, QUERIES[question])
+    assert [row[names.index("which")] for row in rows] == ["all", "slowest 1 %"]
+    assert rows[1][names.index("requests")] == 1
