@@ -23,9 +23,7 @@ def test_every_fault_of_a_configuration_in_one_message(cli: Cli, tiny: Path, roo
     assert got.stdout == "" and not root.exists()
 
 
-def test_what_pricing_finds_names_the_file_as_well(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_pricing_finds_names_the_file_as_well(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is said before anything is compiled for it."""
     monkeypatch.setattr("pipelines.compiling.compile_for", lambda configs: pytest.fail("compiled too early"))
     one = "{kv_cache: {bytes_per_token: auto}, timing: {type: fixed, prefill_ms: 1, decode_ms: 1}}"
