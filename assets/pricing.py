@@ -151,8 +151,8 @@ def _price_pools(config: RunConfig, base: Path, corrected: bool) -> Pricing:
     # Where decode workers prefill what they lack little of, both phases have to have prices there.
     phases = {**POOLS, "decode": POOLS["decode"] if config.local_prefill_tokens is None else BOTH}
     prefill, decode = (
-        price_deployment(side, base=base, corrected=corrected, needs=needs)
-        for side, needs in zip(config.sides, phases.values(), strict=True)
+        _price_role(role, side, base, corrected, needs)
+        for side, (role, needs) in zip(config.sides, phases.items(), strict=True)
     )
     assert isinstance(prefill.spec, EngineSpec) and isinstance(decode.spec, EngineSpec)
     size, warnings = _kv_bytes(config, base)
@@ -179,6 +179,21 @@ def _price_pools(config: RunConfig, base: Path, corrected: bool) -> Pricing:
         strict=decode.strict,
         pools=(prefill, decode),
     )
+
+
+def _price_role(role: str, side: RunConfig, base: Path, corrected: bool, needs: tuple[Phase, ...]) -> Pricing:
+    """One pool, whose faults are told by its own name."""
+
+    def named(error: Exception) -> str:
+        said = str(error).replace("engine.workers.aggregated", f"engine.workers.{role}")
+        return said if "engine." in said else f"engine.workers.{role}: {said}"
+
+    try:
+        return price_deployment(side, base=base, corrected=corrected, needs=needs)
+    except PerfDataError as error:
+        raise PerfDataError(error.reason, named(error)) from error
+    except ConfigError as error:
+        raise ConfigError(named(error)) from error
 
 
 def _kv_bytes(config: RunConfig, base: Path) -> tuple[float | None, tuple[str, ...]]:

@@ -23,6 +23,7 @@ class Dtype(Enum):
 
     INT32 = "INTEGER"
     INT64 = "BIGINT"
+    UINT64 = "UBIGINT"
     FLOAT64 = "DOUBLE"
     BOOL = "BOOLEAN"
     TEXT = "VARCHAR"
@@ -36,12 +37,22 @@ class Dtype(Enum):
         return {
             Dtype.INT32: pa.int32(),
             Dtype.INT64: pa.int64(),
+            Dtype.UINT64: pa.uint64(),
             Dtype.FLOAT64: pa.float64(),
             Dtype.BOOL: pa.bool_(),
             Dtype.TEXT: pa.string(),
             Dtype.TIMESTAMP: pa.timestamp("us"),
             Dtype.INT64_LIST: pa.list_(pa.int64()),
         }[self]
+
+    @property
+    def range(self) -> range | None:
+        """Whole numbers it can hold; None for other types."""
+        return {
+            Dtype.INT32: range(-(2**31), 2**31),
+            Dtype.INT64: range(-(2**63), 2**63),
+            Dtype.UINT64: range(2**64),
+        }.get(self)
 
     @property
     def bytes(self) -> int:

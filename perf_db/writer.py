@@ -248,6 +248,8 @@ def _run_row(given: Mapping[str, Any], filled: Mapping[str, Any]) -> dict[str, A
                 faults.append(f"{c.name!r} is missing")
         elif not isinstance(value, _PYTHON[c.dtype]) or isinstance(value, bool):
             faults.append(f"{c.name!r} is {value!r}, declared {c.dtype.value}")
+        elif c.dtype.range is not None and value not in c.dtype.range:
+            faults.append(f"{c.name!r} is {value!r}, beyond {c.dtype.value}")
         out[c.name] = value
     if faults:
         raise SchemaError(f"run {filled['run_id']!r} does not match table 'runs': " + "; ".join(faults))
@@ -257,6 +259,7 @@ def _run_row(given: Mapping[str, Any], filled: Mapping[str, Any]) -> dict[str, A
 _PYTHON: dict[Dtype, tuple[type, ...]] = {
     Dtype.INT32: (int,),
     Dtype.INT64: (int,),
+    Dtype.UINT64: (int,),
     Dtype.FLOAT64: (int, float),
     Dtype.TEXT: (str,),
     Dtype.TIMESTAMP: (str,),

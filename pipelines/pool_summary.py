@@ -44,8 +44,8 @@ def pool_lines(store: Store, run: Mapping[str, Any]) -> list[str]:
             # With overlap a transfer begins before the prompt is computed; told is what it adds.
             "SELECT count(*), count(ms), avg(ms), quantile_cont(ms, 0.99), avg(link_ms) FILTER (ms IS NOT NULL),"
             " sum(again) FROM ("
-            "  SELECT greatest(transferred_ns - greatest(reserved_ns, held_ns), 0) / 1e6 "
-            "             * if(withdrawn_ns IS NULL, 1, NULL) AS ms,"
+            "  SELECT CASE WHEN withdrawn_ns IS NULL AND transferred_ns IS NOT NULL"
+            "              THEN greatest(transferred_ns - greatest(reserved_ns, held_ns), 0) / 1e6 END AS ms,"
             "         (began_ns - queued_ns) / 1e6 AS link_ms, greatest(attempts - 1, 0) AS again"
             "  FROM handoffs WHERE run_id = ?)",
             [run["run_id"]],

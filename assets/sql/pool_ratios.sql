@@ -114,7 +114,10 @@ waits AS (
         sum(greatest(destination_ns - coalesce(room_ns, 0) - if(decode_async, decode_pass_ns, 0), 0)) AS room_excess_ns,
         sum(greatest(ready_ns - coalesce(first_pass_ns, 0) - if(decode_async, decode_pass_ns, 0), 0)) AS ready_excess_ns,
         sum(transfer_ns)                                    AS transfer_ns,
-        sum(e2e_ns - decode_ns)                             AS first_token_ns,
+        -- To a decode worker's, wherever TTFT ends.
+        sum(
+            queue_ns + prefill_ns + destination_ns + transfer_ns + ready_ns + first_decode_ns + preempted_first_ns
+        )                                                   AS first_token_ns,
         any_value(prefill_waiting * end_ns)                 AS waiting_in_passes_ns
     FROM request_phases
     JOIN pools USING (run_id)

@@ -22,7 +22,7 @@ RUNS = Table(
         Column("backend", Dtype.TEXT, "", "serving engine that is modelled"),
         Column("model", Dtype.TEXT, "", "served model, where it is known", nullable=True),
         Column("hardware", Dtype.TEXT, "", "accelerator, where it is known", nullable=True),
-        Column("seed", Dtype.INT64, "", "seed of everything that is drawn"),
+        Column("seed", Dtype.UINT64, "", "seed of everything that is drawn"),
         Column("config_digest", Dtype.TEXT, "", "digest of the configuration, defaults filled in"),
         Column("trace_digest", Dtype.TEXT, "", "digest of the trace's bytes, or of the recipe of made-up traffic"),
         Column("performance_digest", Dtype.TEXT, "", "digest of the performance data or timing model"),

@@ -206,8 +206,17 @@ def test_every_fault_of_the_run_row_in_one_message(store):
         writer.commit(run_facts(seed="7", mood="good", name=None, n_requests=4))
     assert str(error.value) == (
         "run 'r1' does not match table 'runs': 'n_requests' is 4, but the tables say 5; 'mood' is not declared; "
-        "'name' is missing; 'seed' is '7', declared BIGINT"
+        "'name' is missing; 'seed' is '7', declared UBIGINT"
     )
+
+
+def test_a_number_that_its_column_cannot_hold_is_not_committed(store):
+    with store.begin("r1", identity=identity()) as writer:
+        for table, columns in hand_made().items():
+            writer.rows(table, columns)
+        with pytest.raises(SchemaError, match=f"'seed' is {2**64}, beyond UBIGINT"):
+            writer.commit(run_facts(seed=2**64))
+    assert store.runs() == []
     assert store.runs() == []
 
 

@@ -71,5 +71,19 @@ def read_truth(path: Path, *, about: About | None = None, form: str | None = Non
     if not found.rows:
         aside = ", ".join(f"{n} {reason}" for reason, n in found.set_aside.items()) or "it is empty"
         raise TruthError(f"{path}: no usable measurement in it ({aside})")
+    _insist_on_one_of_each(path, found)
     whole = throughput_row(found.name, found.rows)
     return found if whole is None else replace(found, rows=[*found.rows, whole])
+
+
+def _insist_on_one_of_each(path: Path, found: TruthSet) -> None:
+    """Rows are told apart by what they are called; two of a name would be one measurement."""
+    seen: dict[tuple[str, ...], int] = {}
+    for row in found.rows:
+        key = row["row_id"], row["metric"], row["statistic"], row["grain"]
+        if key in seen:
+            raise TruthError(
+                f"{path}:{row['source_line']}: {row['grain']} {row['row_id']!r} was measured on line {seen[key]} "
+                "already; give every one a name of its own"
+            )
+        seen[key] = row["source_line"]

@@ -8,7 +8,8 @@ drifts against it, so the two are never mixed. What a simulator answered about t
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from assets.accuracy.truth import TruthError, TruthSet, recorded_row, request_ro
 
 # A simulator's answers beside the log: one line per request, nanoseconds.
 PEER, PREDICTOR = "peer_sim*.csv", "peer_simulator"
+REMEDY = "correct it, or move the file away to do without its answers"
 ANSWERS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "latency"}
 _N = TypeVar("_N", int, float)
 FIELDS = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
@@ -76,31 +78,49 @@ def _recorded(path: Path, rows: list[dict[str, Any]]) -> tuple[list[dict[str, An
     for row in rows:
         known.setdefault(row["source_line"], {})[row["metric"]] = row
     in_order = [known[line] for line in sorted(known)]
-    found, strangers = [], 0
-    with open(files[0], newline="", encoding="utf-8") as file:
-        for number, answer in enumerate(csv.DictReader(file), 2):
-            where = f"{files[0]}:{number}"
-            place, *lengths = (_number(where, answer, field, int) for field in ("request id", "input", "output"))
-            told = {metric: _number(where, answer, field, float) / 1e6 for metric, field in ANSWERS.items()}
-            mine = in_order[place] if 0 <= place < len(in_order) else {}
-            one = next(iter(mine.values()), None)
-            if one is None or [one["prompt_tokens"], one["output_tokens"]] != lengths:
-                strangers += 1
-                continue
-            found += [
-                recorded_row(row, PREDICTOR, told[metric])
-                for metric, row in mine.items()
-                if metric in told and told[metric] > 0
-            ]
+    found, strangers, answered = [], 0, dict[int, int]()
+    for line, answer in _lines(files[0]):
+        where = f"{files[0]}:{line}"
+        place, *lengths = (_number(where, answer, field, int) for field in ("request id", "input", "output"))
+        told = {metric: _number(where, answer, field, float) / 1e6 for metric, field in ANSWERS.items()}
+        mine = in_order[place] if 0 <= place < len(in_order) else {}
+        one = next(iter(mine.values()), None)
+        if one is None or [one["prompt_tokens"], one["output_tokens"]] != lengths:
+            strangers += 1
+            continue
+        if place in answered:
+            raise TruthError(
+                f"{where}: request id {place} was answered on line {answered[place]} already; keep one of the two"
+            )
+        answered[place] = line
+        for metric, row in mine.items():
+            if metric in told and told[metric] <= 0:
+                raise TruthError(
+                    f"{where}: field {ANSWERS[metric]!r} of a simulator's answer is {answer[ANSWERS[metric]]!r}, a "
+                    f"time above 0 is wanted; {REMEDY}"
+                )
+            found += [recorded_row(row, PREDICTOR, told[metric])] if metric in told else []
     return found, strangers
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Number of a row's last line, and the row."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        try:
+            for row in reader:
+                yield reader.line_num, row
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise TruthError(f"{path}:{reader.line_num + 1}: no CSV text in UTF-8 ({error}); {REMEDY}") from None
 
 
 def _number(where: str, answer: Mapping[str, str | None], field: str, kind: Callable[[Any], _N]) -> _N:
     try:
-        return kind(answer[field])
+        found = kind(answer[field])
+        if math.isfinite(found):
+            return found
     except (KeyError, TypeError, ValueError):
-        said = f"is {answer[field]!r}" if answer.get(field) is not None else "is missing"
-        raise TruthError(
-            f"{where}: no answer of a simulator: field {field!r} {said}, a number is wanted; correct it, or move the "
-            "file away to do without its answers"
-        ) from None
+        pass
+    said = f"is {answer[field]!r}" if answer.get(field) is not None else "is missing"
+    wanted = "a whole number" if kind is int else "a finite number"
+    raise TruthError(f"{where}: no answer of a simulator: field {field!r} {said}, {wanted} is wanted; {REMEDY}")

@@ -72,7 +72,36 @@ def test_a_simulators_answers_beside_a_vllm_log_come_along(tmp_path: Path) -> No
     assert found.set_aside == {"answers_about_other_requests": 2}  # another length, no such place
     ACCURACY.validate(typed(found.recorded, ACCURACY), source="recorded")
     peer.write_text("request id,input\nx,1\n")
-    with pytest.raises(TruthError, match=r"peer_sim_requests.csv:2: no answer .* field 'request id' is 'x', a number"):
+    with pytest.raises(TruthError, match=r"peer_sim_requests.csv:2: no answer .* field 'request id' is 'x', a whole"):
+        read_truth(path, about=About("t"))
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (b"0,1,9,5,7,3,1\n\n0,1,9,5,7,3,1\n", r":4: request id 1 was answered on line 2 already; keep one of the two"),
+        (b"0,1,9,5,inf,3,1\n", r":2: no answer .* field 'latency' is 'inf', a finite number is wanted"),
+        (b"0,1,9,5,nan,3,1\n", r":2: no answer .* field 'latency' is 'nan', a finite number is wanted"),
+        (b"0,1,9,5,7,-3,1\n", r":2: field 'TTFT' of a simulator's answer is '-3', a time above 0 is wanted"),
+        (b"0,1,9.0,5,7,3,1\n", r":2: no answer .* field 'input' is '9.0', a whole number is wanted"),
+        (b"0,1,9,5,7,3\n", r":2: no answer .* field 'TPOT' is missing"),
+        (b"0,1,9,5,7,3,\xff\n", r":\d: no CSV text in UTF-8"),
+        (b"0," + b"1" * 200_000 + b",9,5,7,3,1\n", r":\d: no CSV text in UTF-8 \(field larger"),
+    ],
+)
+def test_an_answer_that_is_none_is_refused_with_its_line(tmp_path: Path, answers: bytes, said: str) -> None:
+    log = {**VLLM, "queued_ts": 10.0, "first_token_ts": 10.25, "last_token_ts": 10.65}
+    path = lines(tmp_path / "log.jsonl", [log, {**log, "request_id": "r1", "input_toks": 9}])
+    head = b"\xef\xbb\xbfinstance id,request id,input,output,latency,TTFT,TPOT\n"
+    (tmp_path / "peer_sim.csv").write_bytes(head + answers)
+    with pytest.raises(TruthError, match="peer_sim.csv" + said):
+        read_truth(path, about=About("t"))
+
+
+def test_two_requests_of_one_name_are_refused(tmp_path: Path) -> None:
+    log = {**VLLM, "queued_ts": 10.0, "first_token_ts": 10.25, "last_token_ts": 10.65}
+    path = lines(tmp_path / "log.jsonl", [log, {**log, "request_id": "r1"}, {**log, "request_id": "r1"}])
+    with pytest.raises(TruthError, match=r"log.jsonl:3: request 'r1' was measured on line 2 already; give every one"):
         read_truth(path, about=About("t"))
 
 

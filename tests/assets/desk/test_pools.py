@@ -321,6 +321,23 @@ def test_the_pool_that_limits(tmp_path: Path, change: dict[str, Any], limit: str
         assert con.execute("SELECT limited_by FROM pool_ratios").fetchall() == [(limit,)]
 
 
+def test_the_pool_that_limits_does_not_depend_on_what_comes_after_the_first_token(tmp_path: Path) -> None:
+    """Room for so few that they lose it again and again while they decode."""
+    path = Path(__file__).parents[3] / "examples" / "disaggregated.yaml"
+    small = ("engine.workers.decode.kv_cache.capacity.blocks=400", "engine.kv_transfer.timeout_ms=2000")
+    store = open_store(tmp_path)
+    run_replay(load_run_config(path, overrides=small), store, base=path.parent)
+    with store.connect() as con:
+        waited, ttft, later = con.execute(
+            "SELECT avg(destination_ns + ready_ns), avg(ttft_ns), avg(preempted_ns - preempted_first_ns)"
+            " FROM request_phases"
+        ).fetchall()[0]
+        assert waited > 0.5 * ttft and later > 10 * waited
+        assert con.execute("SELECT limited_by FROM pool_ratios").fetchall() == [("decode",)]
+        # 400 blocks, and nanoseconds of days: products have room.
+        con.execute("SELECT * FROM pool_utilisation").fetchall()
+
+
 FULL = {"block_size": 16, "capacity": {"type": "fixed", "blocks": 70}}
 
 
