@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,8 @@ def _constants(
     else:
         log = from_truth(found)
         known = log_priors(log, spec, np.arange(len(log)) < round(train_share * len(log)))
+    for option, given in (("--free", free), ("--fix", fix), ("--prior", prior), ("--bound", bound)):
+        _insist_on_constants(option, given, [c.name for c in known])
     priors: dict[str, tuple[float, float | None]] = {}
     for name, text in pairs(prior, "--prior").items():
         value, _, spread = text.partition(":")
@@ -138,9 +141,17 @@ def _constants(
     chosen = with_choices(known, priors=priors, bounds=bounds, fixed=fixed)
     if free:
         held = {c.name: c.prior for c in chosen if c.name not in free}
-        with_choices(chosen, fixed=dict.fromkeys(free, 1.0))  # names are checked here
         chosen = with_choices(chosen, fixed=held)
     return chosen
+
+
+def _insist_on_constants(option: str, given: tuple[str, ...], known: list[str]) -> None:
+    for text in given:
+        name = text.partition("=")[0]
+        if name not in known:
+            near = get_close_matches(name, known) or [each for each in known if name and each.startswith(name)]
+            names = ", ".join([*near, *(each for each in known if each not in near)])
+            raise click.BadParameter(f"{text}: no constant is called {name!r}; there are: {names}", param_hint=option)
 
 
 def _number(text: str, option: str) -> float:
