@@ -115,10 +115,12 @@ def _constants(
         return None
     import numpy as np
 
-    from assets.calibration.constants import DataSheet, from_data_sheet, with_choices
+    from assets.calibration.constants import NAMES, DataSheet, from_data_sheet, with_choices
     from assets.calibration.pass_cost import log_priors
     from assets.calibration.request_log import from_truth
 
+    for option, given in (("--free", free), ("--fix", fix), ("--prior", prior), ("--bound", bound)):
+        _insist_on_constants(option, given, NAMES)
     if data_sheet:
         facts = {k: _number(v, f"--data-sheet {k}") for k, v in pairs(data_sheet, "--data-sheet").items()}
         if missing := [n for n in DataSheet.__slots__ if n not in facts]:
@@ -126,9 +128,10 @@ def _constants(
         known = from_data_sheet(DataSheet(**facts))
     else:
         log = from_truth(found)
-        known = log_priors(log, spec, np.arange(len(log)) < round(train_share * len(log)))
-    for option, given in (("--free", free), ("--fix", fix), ("--prior", prior), ("--bound", bound)):
-        _insist_on_constants(option, given, [c.name for c in known])
+        fitted = np.arange(len(log)) < round(train_share * len(log))
+        if not fitted.any():
+            return None  # the calibration says that these are too few
+        known = log_priors(log, spec, fitted)
     priors: dict[str, tuple[float, float | None]] = {}
     for name, text in pairs(prior, "--prior").items():
         value, _, spread = text.partition(":")
@@ -145,7 +148,7 @@ def _constants(
     return chosen
 
 
-def _insist_on_constants(option: str, given: tuple[str, ...], known: list[str]) -> None:
+def _insist_on_constants(option: str, given: tuple[str, ...], known: tuple[str, ...]) -> None:
     for text in given:
         name = text.partition("=")[0]
         if name not in known:

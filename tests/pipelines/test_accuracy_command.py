@@ -147,6 +147,7 @@ def test_the_same_steps_in_dagster(engine: Path, log: Path, root: Path, tmp_path
         (("calibrate", "{log}", "-o", "{out}"), "needs the engine it was measured on"),
         (("accuracy", "{log}", "--deployments", "{engine}", "--snapshot", "{out}"), "no such file; make a snapshot"),
         ((*CALIBRATE, "--train-share", "0.9"), "6 requests to hold"),
+        ((*CALIBRATE, "--train-share", "0.001", "--fix", "base_ms=2"), "0 requests to fit"),
         ((*CALIBRATE, "--fix", "base=2"), "--fix: base=2: no constant is called 'base'; there are: base_ms, "),
         ((*CALIBRATE, "--free", "colour"), "--free: colour: no constant is called 'colour'; there are: base_ms, "),
         ((*CALIBRATE, "--prior", "base_ms=0"), "must lie within"),
