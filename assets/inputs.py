@@ -18,7 +18,7 @@ from assets.ingest import Quarantine, Trace, TraceError, read_trace
 from assets.pricing import Pricing, price_deployment
 from assets.quarantine_limits import Verdict, judge
 from perf_db.gpu.errors import PerfDataError
-from sim.config import RunConfig
+from sim.config import ConfigError, RunConfig
 from sim.config import traffic as kinds
 from sim.inputs import Workload
 from sim.spec import Deployment, EngineSpec
@@ -68,6 +68,7 @@ def prepare(config: RunConfig, *, base: Path, progress: Progress | None = None, 
         keep_limits: more bad rows than `traffic.source.quarantine` allows are an error.
 
     Raises:
+        ConfigError: a trace that it names is not there.
         TraceError: the trace cannot be used, or not with this configuration.
         PerfDataError: its passes cannot be priced.
     """
@@ -85,7 +86,11 @@ def prepare(config: RunConfig, *, base: Path, progress: Progress | None = None, 
         inputs = _made_up(config, config.traffic.source, spec)
     verdict = verdict_on(config, inputs)
     if verdict.failed and keep_limits:
-        raise TraceError(f"{inputs.provenance['path']}: {verdict.failed}; mend the file, or raise the limit")
+        block = getattr(config.traffic.source, "block_size", None)
+        mend = "mend the file"
+        if block is not None and "hash_count_mismatch" in inputs.provenance["reasons"]:
+            mend += f" or traffic.source.block_size={block}"
+        raise TraceError(f"{inputs.provenance['path']}: {verdict.failed}; {mend}, or raise the limit")
     if verdict.warned:
         inputs = replace(inputs, warnings=(*inputs.warnings, verdict.warned))
     _insist_that_prompts_fit(inputs)
@@ -112,7 +117,12 @@ def _from_trace(
 ) -> Inputs:
     load = config.traffic.load
 
-    def read(path: str, form: str | None, progress: Progress | None = None) -> Trace:
+    def read(field: str, path: str, form: str | None, progress: Progress | None = None) -> Trace:
+        if not (base / path).exists():
+            raise ConfigError(
+                f"traffic.source.{field}={path!r}: {base / path}: no such trace file; paths start from the "
+                "configuration's folder"
+            )
         return read_trace(
             base / path,
             format=form,
@@ -127,12 +137,13 @@ def _from_trace(
             progress=progress,
         )
 
-    trace = read(source.file, source.format, progress)
+    trace = read("paths" if source.path is None else "path", source.file, source.format, progress)
     steps: list[dict[str, Any]] = []
     if source.shape:
         from assets.ingest.shape import shaped
 
-        trace, steps = shaped(trace, source.shape, lambda step: read(step.path, step.format))
+        places = {id(step): f"shape.{i}.path" for i, step in enumerate(source.shape)}
+        trace, steps = shaped(trace, source.shape, lambda step: read(places[id(step)], step.path, step.format))
     _insist_on_output(config, trace)
     _insist_on_ranks(spec, trace)
     n = min(len(trace), config.traffic.count or len(trace))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +17,20 @@ DIFFERENT = 1  # a check failed, a golden case differs
 BAD_INPUT = 2  # configuration, trace, a missing file, a deployment that cannot serve its load
 INTERNAL = 70  # a defect of ours
 INTERRUPTED = 130  # Ctrl-C, as shells count it
+
+
+@contextmanager
+def naming(config: Path) -> Iterator[None]:
+    """Put the configuration's file before faults that are found where its name is not known."""
+    from perf_db.gpu.errors import PerfDataError
+    from sim.config import ConfigError
+
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{config}: {error}") from error
+    except PerfDataError as error:
+        raise PerfDataError(error.reason, f"{config}: {error}") from error
 
 
 class Guarded(click.Group):

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from assets.desk.kv_peak import owners_of_peak
 from perf_db.store import Store
 
 # In place of what is asked of one pool.
@@ -55,16 +56,12 @@ def pool_lines(store: Store, run: Mapping[str, Any]) -> list[str]:
                 "SELECT outcome, count(*) FROM handoffs WHERE run_id = ? GROUP BY outcome", [run["run_id"]]
             ).fetchall()
         )
-        first = json.loads(run["config_json"])["engine"]["workers"]["prefill"]["parallelism"]["replicas"]
-        peaks = con.execute(
-            "SELECT if(worker < ?, 'prefill', 'decode') AS role, max(active_blocks) FROM passes WHERE run_id = ? "
-            "GROUP BY role ORDER BY role DESC",
-            [first, run["run_id"]],
-        ).fetchall()
-    peak = f"KV peak       {run['peak_active_blocks']:,} blocks on one rank"
-    owners = [_owner(run, role) for role, most in peaks if most == run["peak_active_blocks"]]
-    peak += f" ({'; '.join(owners)})" if owners else ""
-    if not peaks:
+        owners = owners_of_peak(con, run)
+    most = run["peak_active_blocks"]
+    peak = f"KV peak       {most:,} blocks on one rank"
+    shares = [f"{role} pool, {most / blocks:.1%} of its {blocks:,}" for role, blocks in owners]
+    peak += f" ({'; '.join(shares)})" if shares else ""
+    if not owners:
         return ["pools         rows of passes were not kept", peak]
     lines = [
         f"{'pools' if role == 'prefill' else '':<14}{role}: {workers:,} worker{'s' if workers != 1 else ''} · busy "
@@ -79,11 +76,6 @@ def pool_lines(store: Store, run: Mapping[str, Any]) -> list[str]:
         said += "".join(f" · {ends[end]:,} {words}" for end, words in _ENDS.items() if ends.get(end))
         lines.append(f"transfers     {said}")
     return [*lines, peak]
-
-
-def _owner(run: Mapping[str, Any], role: str) -> str:
-    blocks = json.loads(run["config_json"])["engine"]["workers"][role]["kv_cache"]["capacity"]["blocks"]
-    return f"{role} pool, {run['peak_active_blocks'] / blocks:.1%} of its {blocks:,}"
 
 
 def _share(value: float | None) -> str:

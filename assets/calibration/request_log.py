@@ -12,6 +12,8 @@ from assets.accuracy.truth import TruthError, TruthSet
 from sim.inputs import Workload
 
 NEEDED = ("ttft", "e2e")
+# What a log of our own columns calls what the rows hold.
+_COLUMN = {"ttft": "ttft_ms", "e2e": "e2e_ms", "arrival_ns": "arrival_ms"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,15 +66,17 @@ def from_truth(truth: TruthSet) -> RequestLog:
         if row["grain"] == "request":
             figures.setdefault(row["row_id"], {})[row["metric"]] = row
     if not figures:
-        raise TruthError(f"{truth.name}: no rows of single requests; a calibration by replay needs a per-request log")
+        raise TruthError(f"{truth.name}: no rows of single requests; a replay needs a per-request log")
     for name, known in figures.items():
         one = next(iter(known.values()))
         missing = [m for m in NEEDED if m not in known] + [
             c for c in ("arrival_ns", "prompt_tokens", "output_tokens") if one[c] is None
         ]
         if missing:
+            columns = ", ".join(_COLUMN.get(each, each) for each in missing)
+            how = "add" if truth.form == "requests" else f"{truth.form} files may leave them out: write a log with"
             raise TruthError(
-                f"{one['source']}:{one['source_line']}: request {name} has no {', '.join(missing)}; a calibration by "
+                f"{one['source']}:{one['source_line']}: request {name} has no {columns}; {how} column(s) {columns}: a "
                 "replay needs arrivals, lengths, TTFT and end-to-end latency of every request"
             )
     ranked = sorted(figures.items(), key=lambda item: (item[1]["ttft"]["arrival_ns"], item[1]["ttft"]["source_line"]))

@@ -28,9 +28,9 @@ def check_corrections(path: Path) -> Iterator[tuple[str, float, float]]:
             yield from _run(f"{path.name} run {i}", run, queries)
     except OSError as error:
         raise PerfDataError("bad_file", f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, PerfDataError):
-            raise
+    except PerfDataError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         why = f"field {error} is missing" if isinstance(error, KeyError) else f"{error}"
         raise PerfDataError("bad_file", f"{path}: no recorded corrections: {why}; record the file again") from None
 

@@ -52,6 +52,14 @@ class BadRow(Exception):
         return text if len(text) <= 200 else text[:197] + "..."
 
 
+class TooFewIds(BadRow):
+    """A prompt longer than its ids reach."""
+
+    def __init__(self, field: str, ids: int, prompt: int, block_tokens: int) -> None:
+        super().__init__("hash_count_mismatch", field, f"{ids} ids where {-(-prompt // block_tokens)} are needed")
+        self.ids, self.prompt, self.block_tokens = ids, prompt, block_tokens
+
+
 def tokens(value: Any, field: str) -> int:
     """A count of tokens, 0 or more."""
     if type(value) is int:

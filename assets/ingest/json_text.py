@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Any
 
-from assets.ingest.fields import BadRow
+from assets.ingest.fields import BadRow, TooFewIds
 
 _decode = json.JSONDecoder().decode
 
@@ -63,5 +63,5 @@ def enough_ids(ids: array[int], prompt: int, block_tokens: int, field: str) -> i
     """Ids that a prompt needs when its last, partly filled block has one, too; fewer are a fault."""
     needed = -(-prompt // block_tokens)
     if len(ids) < needed:
-        raise BadRow("hash_count_mismatch", field, f"{len(ids)} ids where {needed} are needed")
+        raise TooFewIds(field, len(ids), prompt, block_tokens)
     return needed

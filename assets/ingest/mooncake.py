@@ -54,12 +54,12 @@ class Reader(Parser):
             for field in row.keys() - KNOWN - PASSED_OVER:
                 self._ignored[field] = self._ignored.get(field, 0) + 1
         ids = row.get("hash_ids")
+        length, field = _either(row, INPUT)
         if ids is not None:
             if type(ids) is not list:
                 raise BadRow("wrong_type", "hash_ids", ids)
-            if not ids:
+            if not ids and length != 0:  # a prompt of no tokens has no ids, and is at fault itself
                 raise BadRow("missing_field", "hash_ids", ids)
-        length, field = _either(row, INPUT)
         if length is MISSING and ids is not None:
             prompt = prompt_tokens(len(ids) * self._block_tokens, "hash_ids")
         else:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assets.ingest.fields import BadRow
+from assets.ingest.fields import BadRow, TooFewIds
 from assets.ingest.generic import insist_on_columns
 from assets.ingest.lines import Progress, open_lines, raw_text
 from assets.ingest.parser import Format, Options, Parser
@@ -16,6 +17,10 @@ from assets.ingest.rows import Rows, SomeRowsHaveIds
 from assets.ingest.trace import Counts, Quarantine, Trace, TraceError
 
 EVERYTHING = 2**62
+NO_ARRIVALS = (
+    "the trace has no arrival times; use a traffic.load of type concurrency, burst, constant_rate, poisson, gamma or "
+    "diurnal"
+)
 
 
 def read_trace(
@@ -154,6 +159,7 @@ class Reading:
         return end
 
     def _read(self, rows: Rows, quarantine: Quarantine, flush: Callable[[], None], batch_rows: int) -> End:
+        self._short = ShortRows()
         lines = open_lines(self._path, self._format.layout, self._progress)
         parser = self._parser = self._format.reader(self._options)
         n_clean = n_bad = 0
@@ -167,10 +173,7 @@ class Reading:
                 n_header = 1
                 continue
             if n_records == 0 and rows.needs_timestamps and not parser.timed:
-                raise TraceError(
-                    f"{self._path}: the trace has no arrival times; use a traffic.load of type concurrency, burst, "
-                    "constant_rate, poisson or gamma"
-                )
+                raise TraceError(f"{self._path}: {NO_ARRIVALS}")
             try:
                 if whole:
                     found = parser.take(n_rows, number, line)
@@ -215,6 +218,8 @@ class Reading:
         if self._strict:
             where = f" in {bad.field}={bad.text}" if bad.field else ""
             raise TraceError(f"{self._path}: line {number}: {bad.reason}{where}: {raw_text(line)[:200]}")
+        if isinstance(bad, TooFewIds):
+            self._short.add(bad)
         quarantine.add(number, bad.reason, bad.field, bad.text, raw_text(line))
 
     def _insist_on_rows(self, counts: Counts, quarantine: Quarantine) -> None:
@@ -233,5 +238,45 @@ class Reading:
         )
         raise TraceError(
             f"{path}: no usable row among {counts.rows_read} (read as {self._format.title}): {reasons}\n{examples}\n"
-            "  Is it another format? Say which with traffic.source.format"
+            f"  {self._remedy(quarantine)}"
         )
+
+    def _remedy(self, quarantine: Quarantine) -> str:
+        """What to do about the fault that most rows have."""
+        most = Counter(zip(quarantine.reason, quarantine.field)).most_common(1)  # none: written out and forgotten
+        reason, field = most[0][0] if most else ("", None)
+        if (reason, field) == ("missing_field", "timestamp"):
+            return NO_ARRIVALS
+        if reason != "hash_count_mismatch" or not self._short.block_tokens:
+            return "Is it another format? Say which with traffic.source.format"
+        block, fit = self._short.block_tokens, self._short.fit()
+        if block == self._options.asserted_block:
+            given = f"traffic.source.block_size={block} (--block-size of commands on traces) is what was asked for"
+        elif block == self._format.block_tokens:
+            given = f"{block} tokens per hash id are usual in this format"
+        else:
+            return f"The file says {block} tokens per hash id, its rows would fit {fit}; mend the file"
+        return f"{given}, the rows would fit {fit}: set traffic.source.block_size to what the ids were made with"
+
+
+class ShortRows:
+    """Rows with fewer ids than their prompts need, and the block sizes at which they would have just as many."""
+
+    def __init__(self) -> None:
+        self.block_tokens = 0
+        self._low, self._high = 1, EVERYTHING
+
+    def add(self, row: TooFewIds) -> None:
+        self.block_tokens = row.block_tokens
+        if row.ids:
+            self._low = max(self._low, -(-row.prompt // row.ids))
+        if row.ids > 1:
+            self._high = min(self._high, -(-row.prompt // (row.ids - 1)) - 1)
+
+    def fit(self) -> str:
+        """A power of two where there is one: nobody hashes in other blocks by choice."""
+        usual = 1 << (self._low - 1).bit_length()
+        if usual <= self._high < 2 * usual:
+            return str(usual)
+        # Without an end: some rows have more ids than they need, or none has two.
+        return f"{self._low} to {self._high}" if self._low <= self._high < EVERYTHING else f"{self._low} or more"

@@ -218,6 +218,9 @@ class Snapshot:
         os.replace(part, path)
 
 
+_NAME_IT = "name the file `tracemill perf tune` wrote"
+
+
 def load_snapshot(path: Path, identity: Mapping[str, Any] | None = None) -> Snapshot:
     """Read a snapshot.
 
@@ -230,9 +233,9 @@ def load_snapshot(path: Path, identity: Mapping[str, Any] | None = None) -> Snap
     try:
         found = json.loads(path.read_text())
     except OSError as error:
-        raise PerfDataError("bad_file", f"{path}: {error.strerror or error}; name the file `perf tune` wrote") from None
+        raise PerfDataError("bad_file", f"{path}: {error.strerror or error}; {_NAME_IT}") from None
     except (ValueError, RecursionError) as error:
-        raise PerfDataError("bad_file", f"{path}: not JSON ({error}); make the snapshot again") from None
+        raise PerfDataError("bad_file", f"{path}: is no snapshot: not JSON ({error}); {_NAME_IT}") from None
     absent = [name for name in SECTIONS if not isinstance(found, dict) or not isinstance(found.get(name), dict)]
     if absent:
         raise PerfDataError("bad_file", f"{path}: no section {', '.join(absent)}; a snapshot has {', '.join(SECTIONS)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,10 +115,12 @@ def _constants(
         return None
     import numpy as np
 
-    from assets.calibration.constants import DataSheet, from_data_sheet, with_choices
+    from assets.calibration.constants import NAMES, DataSheet, from_data_sheet, with_choices
     from assets.calibration.pass_cost import log_priors
     from assets.calibration.request_log import from_truth
 
+    for option, given in (("--free", free), ("--fix", fix), ("--prior", prior), ("--bound", bound)):
+        _insist_on_constants(option, given, NAMES)
     if data_sheet:
         facts = {k: _number(v, f"--data-sheet {k}") for k, v in pairs(data_sheet, "--data-sheet").items()}
         if missing := [n for n in DataSheet.__slots__ if n not in facts]:
@@ -125,7 +128,10 @@ def _constants(
         known = from_data_sheet(DataSheet(**facts))
     else:
         log = from_truth(found)
-        known = log_priors(log, spec, np.arange(len(log)) < round(train_share * len(log)))
+        fitted = np.arange(len(log)) < round(train_share * len(log))
+        if not fitted.any():
+            return None  # the calibration says that these are too few
+        known = log_priors(log, spec, fitted)
     priors: dict[str, tuple[float, float | None]] = {}
     for name, text in pairs(prior, "--prior").items():
         value, _, spread = text.partition(":")
@@ -138,9 +144,17 @@ def _constants(
     chosen = with_choices(known, priors=priors, bounds=bounds, fixed=fixed)
     if free:
         held = {c.name: c.prior for c in chosen if c.name not in free}
-        with_choices(chosen, fixed=dict.fromkeys(free, 1.0))  # names are checked here
         chosen = with_choices(chosen, fixed=held)
     return chosen
+
+
+def _insist_on_constants(option: str, given: tuple[str, ...], known: tuple[str, ...]) -> None:
+    for text in given:
+        name = text.partition("=")[0]
+        if name not in known:
+            near = get_close_matches(name, known) or [each for each in known if name and each.startswith(name)]
+            names = ", ".join([*near, *(each for each in known if each not in near)])
+            raise click.BadParameter(f"{text}: no constant is called {name!r}; there are: {names}", param_hint=option)
 
 
 def _number(text: str, option: str) -> float:

@@ -22,6 +22,8 @@ from pipelines.options import warehouse, warehouse_root
 def diff(base: str, head: str, as_json: bool, everything: bool, folder: Path, root: Path | None) -> None:
     """Compare run HEAD with run BASE ("last", a name, the beginning of an id, baseline:NAME).
 
+    Without HEAD it is the last run.
+
     Exit code 0: the same rows. 1: they differ.
     """
     from assets.desk.diff import diff_runs

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from pipelines.exits import naming
 from pipelines.options import warehouse_root
 from pipelines.progress import progress_bar
 
@@ -50,26 +51,27 @@ def replay(
     from assets.replay_run import run_replay
     from assets.views import open_store
     from pipelines.compiling import compile_for
-    from sim.config import ConfigError, load_run_config
+    from sim.config import load_run_config
 
     settings = load_run_config(config, overrides=overrides)
     folder = warehouse_root(root or (config.parent / settings.output if settings.output else None))
     for warning in settings.warnings:
         click.echo(f"warning: {warning}", err=True)
     store = open_store(folder)
-    with progress_bar("reading", "B") as reading, progress_bar("replay", "request") as progress:
-        try:
-            report = run_replay(
-                settings,
-                store,
-                base=config.parent,
-                name=config.stem,
-                reading=reading,
-                compiling=lambda: compile_for([settings]),
-                progress=progress,
-            )
-        except ConfigError as error:  # found while pricing, where the file's name is not known
-            raise ConfigError(f"{config}: {error}") from error
+    with (
+        naming(config),
+        progress_bar("reading", "B") as reading,
+        progress_bar("replay", "request") as progress,
+    ):
+        report = run_replay(
+            settings,
+            store,
+            base=config.parent,
+            name=config.stem,
+            reading=reading,
+            compiling=lambda: compile_for([settings]),
+            progress=progress,
+        )
     for warning in report.warnings:
         if warning not in settings.warnings:
             click.echo(f"warning: {warning}", err=True)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pipelines.commands.trace import how_to_read, reading_options
+from pipelines.exits import naming
 
 CONFIG_ENDINGS = {".yaml", ".yml"}
 
@@ -35,7 +36,8 @@ def _configuration(file: Path, overrides: tuple[str, ...], strict: bool) -> None
     config = load_run_config(file, overrides=overrides)
     if strict and isinstance(config.traffic.source, Trace):
         config = load_run_config(file, overrides=(*overrides, "traffic.source.strict=true"))
-    inputs = prepare(config, base=file.parent)
+    with naming(file):
+        inputs = prepare(config, base=file.parent)
     for warning in inputs.warnings:
         click.echo(f"warning: {warning}", err=True)
     click.echo(f"{file}: ready to replay {len(inputs.workload):,} requests on {inputs.spec.ranks} rank(s)")

@@ -15,10 +15,12 @@ from sim.config.engine import PREFILL_MAX_SEQUENCES, TRTLLM_BLOCK_SIZE
 from sim.config.lengths import NUMBER
 from sim.config.rules import ABSENT, Fault, Raw, faults
 from sim.config.run import ROLES, RunConfig
-from sim.config.schema import names_at
+from sim.config.schema import names_at, paths_to
 from sim.config.timing import CHOOSE
 from sim.config.traffic import DEFAULT_TRAFFIC
 from sim.config.yaml_text import parse_file, parse_scalar
+
+MOST_PLACES = 2  # of one name: a suggestion, not a list of everything
 
 
 def load_run_config(
@@ -126,7 +128,8 @@ def _fault(error: Any, values: dict[str, Any], assigned: set[str]) -> Fault:
         by_override = next((path for path in sorted(assigned) if f"{path}.".startswith(f"{field}.")), None)
         if by_override:
             given = Raw(values).get(by_override)
-            return Fault(f"--set {by_override}", given, f"no such field; {_spelling(parts, values)}")
+            rest = by_override[len(field) :]
+            return Fault(f"--set {by_override}", given, f"no such field; {_spelling(parts, values, rest)}")
         return Fault(field, value, f"unknown field; {_spelling(parts, values)}")
     if kind == "literal_error":
         message = f"not one of the allowed values; use {context['expected']}"
@@ -164,13 +167,35 @@ def _walk(loc: tuple[int | str, ...], values: Any) -> list[str]:
     return parts
 
 
-def _spelling(parts: list[str], values: dict[str, Any]) -> str:
-    """The closest known name, else the names there are."""
+def _spelling(parts: list[str], values: dict[str, Any], rest: str = "") -> str:
+    """The closest known name, else the place where a field of this name stands, else the names there are.
+
+    Args:
+        rest: what was asked for inside the field.
+    """
     known = names_at(parts[:-1], values)
     close = difflib.get_close_matches(parts[-1], known, n=1) or _by_first_words(parts[-1], known)
     if close:
         return f"did you mean {close[0]}?"
+    if parts[-1] not in known and (places := _places(parts, rest, values)):
+        top = " (at the top level)" if "." not in places[0].removesuffix(rest) else ""
+        return f"did you mean {' or '.join(places)}{top}?"
     return f"remove it, or use one of: {', '.join(known)}" if known else "remove it"
+
+
+def _places(parts: list[str], rest: str, values: dict[str, Any]) -> list[str]:
+    """Where a field of this name stands elsewhere, in the roles there are; none if in too many places to be meant."""
+    raw, here = Raw(values), ".".join(parts)
+    absent = tuple(f"engine.workers.{role}." for role in ROLES if not raw.has(f"engine.workers.{role}"))
+    inside = paths_to(rest.rpartition(".")[2]) if rest else {}
+    found = [
+        f"{path}{rest}"
+        for path, is_section in paths_to(parts[-1]).items()
+        # A number is not meant for a section, nor this place, which is one of another `type`.
+        if path != here and not path.startswith(absent) and (isinstance(raw.get(here), dict) or not is_section)
+    ]
+    found = [place for place in found if not rest or place in inside]
+    return found if len(found) <= MOST_PLACES else []
 
 
 def _by_first_words(name: str, known: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -20,6 +20,20 @@ def names_at(path: list[str], values: Any) -> list[str]:
         chosen = [model for model in models if wanted in _types(model)]
         models = chosen or models
     return list(dict.fromkeys(name for model in models for name in model.model_fields))
+
+
+def paths_to(name: str) -> dict[str, bool]:
+    """Where a field of this name may stand -> whether it is a section; refused fields and lists are left out."""
+    found: dict[str, bool] = {}
+    todo: list[tuple[str, type[BaseModel]]] = [("", RunConfig)]
+    while todo:
+        at, model = todo.pop()
+        for field, about in model.model_fields.items():
+            inner = _sections(model, field) if get_origin(about.annotation) is not list else []
+            if field == name and (about.annotation is not Any or about.default is not None):
+                found[f"{at}{field}"] = bool(inner)
+            todo += [(f"{at}{field}.", each) for each in inner]
+    return found
 
 
 def _sections(model: type[BaseModel], name: str) -> list[type[BaseModel]]:

@@ -105,6 +105,14 @@ def test_pd_9_every_kv_head_is_sent_once_whatever_the_tensor_widths(tmp_path: Pa
     assert (size, said) == (2 * 2 * 2 * 16 * 2, ())
 
 
+def test_faults_of_a_pool_are_told_by_its_own_name(tmp_path: Path) -> None:
+    write_tiny(tmp_path / "data")
+    content = pools(FIXED, MEASURED)
+    content["engine"]["workers"]["decode"]["timing"] = {**MEASURED, "data_version": "0.0.1"}
+    with pytest.raises(ConfigError, match=r"^engine\.workers\.decode\.timing\.data_version='0\.0\.1': "):
+        price_deployment(load_run_config(content), base=tmp_path)
+
+
 def test_settings_that_were_added_later_leave_digests_of_other_prices_alone() -> None:
     side = EngineSpec()
     first = "bytes_per_token=1.0, bytes_per_second=2.0, missing_only=False, fixed_bytes=0.0, fallback_ns=0"

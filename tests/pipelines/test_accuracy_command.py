@@ -147,13 +147,19 @@ def test_the_same_steps_in_dagster(engine: Path, log: Path, root: Path, tmp_path
         (("accuracy", "{log}.gone", "--register", "--snapshot", "{out}"), "log.jsonl.gone: no such file"),
         (("accuracy", "{engine}", "--register", "--snapshot", "{out}"), "engine.yaml"),
         (("accuracy", "{log}", "--register"), "needs the --snapshot"),
-        (("accuracy", "{log}", "--where", "colour=red", "--deployments", "{engine}"), "a column of ground_truth"),
+        (("accuracy", "{log}", "--where", "colour", "--deployments", "{engine}"), "write COLUMN=VALUE"),
+        (
+            ("accuracy", "{log}", "--where", "status=ok", "--deployments", "{engine}"),
+            "--where status=ok: 'status' is no column of ground_truth; there are: statistic, ",
+        ),
         (("accuracy", "{log}", "--about", "tp=two", "--deployments", "{engine}"), "a whole number is needed"),
-        (("accuracy", "{log}", "--deployments", "{engine}", "--snapshot", "{engine}"), "no JSON"),
+        (("accuracy", "{log}", "--deployments", "{engine}", "--snapshot", "{engine}"), "engine.yaml: is no snapshot: "),
         (("calibrate", "{log}", "-o", "{out}"), "needs the engine it was measured on"),
         (("accuracy", "{log}", "--deployments", "{engine}", "--snapshot", "{out}"), "no such file; make a snapshot"),
         ((*CALIBRATE, "--train-share", "0.9"), "6 requests to hold"),
-        ((*CALIBRATE, "--fix", "colour=1"), "no constant is called"),
+        ((*CALIBRATE, "--train-share", "0.001", "--fix", "base_ms=2"), "0 requests to fit"),
+        ((*CALIBRATE, "--fix", "base=2"), "--fix: base=2: no constant is called 'base'; there are: base_ms, "),
+        ((*CALIBRATE, "--free", "colour"), "--free: colour: no constant is called 'colour'; there are: base_ms, "),
         ((*CALIBRATE, "--prior", "base_ms=0"), "must lie within"),
     ],
 )  # fmt: skip
@@ -164,6 +170,16 @@ def test_what_is_wrong_is_said_and_nothing_is_written(
     got = cli(*(word.format(log=log, engine=engine, out=out) for word in words))
     assert got.exit_code == 2 and says in got.output, got.output
     assert not out.exists() and not (root / "truths").exists()
+
+
+def test_what_a_log_lacks_is_named_as_its_column(cli: Cli, engine: Path, tmp_path: Path) -> None:
+    row = {"prompt_tokens": 8, "output_tokens": 2, "arrival_ms": 0, "ttft_ms": 10, "e2e_ms": 20}
+    for column in ("arrival_ms", "ttft_ms", "e2e_ms"):
+        log = tmp_path / "l2.jsonl"
+        log.write_text(json.dumps({k: v for k, v in row.items() if k != column}) + "\n")
+        got = cli("accuracy", log, "--deployments", engine)
+        assert got.exit_code == 2 and "calibration" not in got.stderr
+        assert f"l2.jsonl:1: request line-1 has no {column}; add column(s) {column}: a replay needs" in got.stderr
 
 
 def test_a_file_that_is_not_there_is_no_such_file(cli: Cli, tmp_path: Path) -> None:

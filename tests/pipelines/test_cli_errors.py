@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from pipelines.exits import report
 from sim.errors import Deadlock
 from sim.result import SPANS
-from tests.pipelines.conftest import TINY, Cli
+from tests.pipelines.conftest import TINY, TRACE, Cli
 
 
 def test_every_fault_of_a_configuration_in_one_message(cli: Cli, tiny: Path, root: Path) -> None:
@@ -49,8 +50,33 @@ def test_a_missing_trace(cli: Cli, tiny: Path, root: Path) -> None:
     for command in ("replay", "validate"):
         got = cli(command, tiny)
         assert got.exit_code == 2
-        assert "tiny.jsonl" in got.stderr and "Traceback" not in got.stderr
+        assert got.stderr.startswith(f"error: {tiny}: traffic.source.path='tiny.jsonl': ")
+        assert "tiny.jsonl: no such trace file; " in got.stderr
     assert not root.exists()
+
+
+def test_a_missing_trace_of_a_merge(cli: Cli, tiny: Path) -> None:
+    got = cli("validate", tiny, "--set", "traffic.source.shape=[{type: merge, path: other.jsonl}]")
+    assert got.exit_code == 2 and f"{tiny}: traffic.source.shape.0.path='other.jsonl': " in got.stderr
+
+
+def test_bad_rows_beyond_the_limit_may_be_of_another_block_size(cli: Cli, tiny: Path) -> None:
+    row = json.dumps({"timestamp": 7, "input_length": 9, "output_length": 1, "hash_ids": [9]}) + "\n"
+    tiny.with_name("tiny.jsonl").write_text(TRACE + row)
+    got = cli("validate", tiny, "--set", "traffic.source.block_size=16")
+    assert got.exit_code == 2
+    assert "; mend the file or traffic.source.block_size=16, or raise the limit" in got.stderr
+
+
+def test_unknown_hardware_is_named_by_file_and_field(cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perf_db.gpu.source.PACKAGE", "no_such_package")
+    timing = ("--set", "engine.workers.aggregated.timing={type: default}", "--set", "engine.model=Qwen/Qwen3-32B")
+    for command in ("replay", "validate"):
+        got = cli(command, tiny, "--set", "engine.hardware=h100", *timing)
+        assert got.exit_code == 2
+        assert got.stderr.splitlines()[-1].startswith(
+            f"error: {tiny}: engine.hardware='h100': unknown system 'h100'; did you mean h100_sxm? "
+        )
 
 
 @pytest.mark.parametrize("text", ["", "no JSON\nneither\n"], ids=["empty", "all rows quarantined"])

@@ -123,6 +123,22 @@ def test_separate_pools_and_their_transfers(cli: Cli, tmp_path: Path) -> None:
     assert cli("show").stdout.partition("s simulated")[0] == said.partition("s simulated")[0]
 
 
+def test_prompts_that_nobody_can_decode(cli: Cli, tmp_path: Path) -> None:
+    """Nothing was transferred, so nothing took 0 ms; and the report of a pool without a pass is a page."""
+    small = "engine.workers.decode.kv_cache.capacity.blocks=1"
+    said = cli("replay", pools(tmp_path), "--set", small).stdout
+    n = int(re.search(r"^([\d,]+) requests: ", said, re.M)[1].replace(",", ""))  # type: ignore[index]
+    assert f"transfers     0 of {n} done · mean –, p99 –" in said and f"{n} never fit" in said
+    got = cli("report", "last", "-o", tmp_path / "report.html")
+    assert got.exit_code == 0, got.output
+    assert "limited by" not in (tmp_path / "report.html").read_text()
+
+
+def test_the_largest_seed_is_stored(cli: Cli, tiny: Path) -> None:
+    assert cli("replay", tiny, "--set", f"seed={2**64 - 1}").exit_code == 0
+    assert str(2**64 - 1) in cli("sql", "SELECT seed FROM runs", "--format", "csv").stdout
+
+
 def test_one_pool_says_nothing_of_two(cli: Cli, tiny: Path) -> None:
     said = cli("replay", tiny).stdout
     assert not any(word in said for word in ("pools  ", "transfers", "unproven", *(query for _, query in OF_POOLS)))

@@ -38,6 +38,8 @@ def test_one_number_of_the_default_traffic_can_be_changed() -> None:
         ("engine.workers.aggregated.kv_cache.size=1", "--set engine.workers.aggregated.kv_cache.size=1: no such field"),
         (f"{WORKER}.scheduler.max_sequence=1", "max_sequence=1: no such field; did you mean max_sequences?"),
         ("engine.kv_transfer.bandwith=3", "bandwith=3: no such field; did you mean bandwidth_gb_per_second?"),
+        ("engine.router.policy=kv_aware", "no such field; did you mean router.policy (at the top level)?"),
+        ("engine.scheduler.max_sequences=4", f"did you mean {WORKER}.scheduler.max_sequences?"),
         ("seed", "--set seed: write path.to.field=value"),
         ("=1", "--set =1: write path.to.field=value"),
         ("engine..model=1", "write path.to.field=value"),

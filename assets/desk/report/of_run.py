@@ -7,6 +7,7 @@ from typing import Any
 
 from assets.desk.anomalies import Anomaly, ask, claims
 from assets.desk.attribution import HANDOVER, PARTS
+from assets.desk.kv_peak import owners_of_peak
 from assets.desk.pair import Recorded
 from assets.desk.report import charts, series
 from assets.desk.report.page import Page
@@ -34,6 +35,7 @@ def run_page(side: Recorded) -> str:
             ).fetchall()
         }
         found = ask(con, run_id)
+        owners = owners_of_peak(con, run)
         times = {"": series.over_time(con, run_id)}
         shares = {name: {"": series.distribution(con, run_id, name)} for name in series.LATENCIES}
         passes = series.passes(con, run_id, run["n_passes"])
@@ -62,7 +64,7 @@ def run_page(side: Recorded) -> str:
     about = [f"{run['backend']} (profile {run['profile']})", served, f"run {run_id}", f"replay {run['replay_id'][:12]}"]
     page = Page(f"Run {run['name']}", " · ".join(part for part in about if part))
     _findings(page, found)
-    page.cards(_cards(run, figures))
+    page.cards(_cards(run, figures, owners))
     page.heading("Latency")
     page.table(
         ["ms", *STATS],
@@ -115,7 +117,7 @@ def _pools(page: Page, pools: list[tuple[Any, ...]], ratio: tuple[Any, ...] | No
     """What each pool was doing, and which of them limits."""
     page.heading("Pools")
     rows = [
-        [role, f"{workers:,}", f"{gpus:,}", f"{n:,}", _share(busy), _number(running), _share(active), _share(held),
+        [role, f"{workers:,}", f"{gpus:,}", f"{n or 0:,}", _share(busy), _number(running), _share(active), _share(held),
          _number(prompt), _number(output)]
         for role, workers, gpus, n, busy, running, active, held, prompt, output in pools
     ]  # fmt: skip
@@ -125,10 +127,13 @@ def _pools(page: Page, pools: list[tuple[Any, ...]], ratio: tuple[Any, ...] | No
     if ratio is not None:
         name, limit, queue, transfer, wait = ratio
         waits = f"prefill pool {_number(queue)} ms, transfer {_number(transfer)} ms, decode pool {_number(wait)} ms"
-        page.verdict(f"{name}, limited by {limit}", f"mean waits: {waits}", good=None)
+        page.verdict(f"{name}, limited by {limit}" if limit else name, f"mean waits: {waits}", good=None)
 
 
-def _cards(run: dict[str, Any], figures: dict[tuple[str, str], float | None]) -> list[tuple[str, str]]:
+def _cards(
+    run: dict[str, Any], figures: dict[tuple[str, str], float | None], owners: list[tuple[str, int]]
+) -> list[tuple[str, str]]:
+    kv_peak = ", ".join(f"{_share(run['peak_active_blocks'] / blocks)} ({role} pool)" for role, blocks in owners)
     cards = [
         ("completed requests", f"{run['n_completed']:,} of {run['n_requests']:,}"),
         ("passes", f"{run['n_passes']:,}"),
@@ -136,7 +141,7 @@ def _cards(run: dict[str, Any], figures: dict[tuple[str, str], float | None]) ->
         ("output tokens/s", _number(figures.get(("output_throughput", "mean")))),
         ("input tokens/s", _number(figures.get(("input_throughput", "mean")))),
         ("preemptions", f"{run['n_preemptions']:,}"),
-        ("KV peak", _share(figures.get(("kv_usage", "peak")))),
+        ("KV peak", kv_peak or _share(figures.get(("kv_usage", "peak")))),
         ("prefix reuse", _share(figures.get(("prefix_reuse", "max")))),
     ]
     good, submitted = figures.get(("goodput", "completed")), figures.get(("requests", "submitted"))

@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perf_db.gpu.errors import PerfDataError
+from perf_db.gpu.names import nearest
 
 if TYPE_CHECKING:
     import numpy as np
 
 FOLDER = Path(__file__).parent
 PROVENANCE = FOLDER / "provenance.json"
+# Systems that the optional tables or ours know, so that a name nobody knows is told from one that is not embedded.
+SYSTEMS = (
+    *("a100_pcie", "a100_sxm", "a30", "b200_sxm", "b300_sxm", "b60", "gb200", "gb300"),
+    *("h100_pcie", "h100_sxm", "h200_sxm", "l4", "l40s", "rtx_pro_6000_server"),
+)
 
 
 def table_name(model: str, system: str, tp: int) -> str:
@@ -32,7 +38,8 @@ def embedded_timing(
     """Whole-forward header and arrays of an embedded deployment, and what they rest on.
 
     Raises:
-        PerfDataError: `missing_shape`: the deployment is not embedded; the message lists those that are.
+        PerfDataError: `unknown_system`: nobody knows the system; `missing_shape`: the deployment is not embedded. The
+            message lists those that are.
     """
     from perf_db.gpu.forward import compile_forward, read_forward_table
 
@@ -42,14 +49,20 @@ def embedded_timing(
     if len(fits) != 1:
         from perf_db.gpu.source import FIELD, INSTALL
 
-        systems = sorted({d["system"] for d in embedded_deployments()})
-        written = (system or "").lower().replace("-", "_")
-        meant = [each for each in systems if written and each != system and each.startswith(written)]
-        hint = f" (did you mean {meant[0]}?)" if len(meant) == 1 else ""
         each = ", ".join(f"{d['model']} on {d['system']} TP {d['tp']}" for d in embedded_deployments())
+        if system is not None and system not in SYSTEMS:
+            written = system.lower().replace("-", "_")
+            # h200 is nearer to gb200 by its letters, and is meant for h200_sxm.
+            close = nearest(written, [each for each in SYSTEMS if each.startswith(written)] or SYSTEMS, 1)
+            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(SYSTEMS)}."
+            raise PerfDataError(
+                "unknown_system",
+                f"unknown system {system!r}; {hint} Its tables may need {INSTALL} or a folder of your own ({FIELD}). "
+                f"Embedded ({backend}): {each}",
+            )
         raise PerfDataError(
             "missing_shape",
-            f"{model} on {system}{hint}, {backend}, TP {tp}, DP {dp} is not among the embedded tables, and the "
+            f"{model} on {system}, {backend}, TP {tp}, DP {dp} is not among the embedded tables, and the "
             f"optional ones are not installed: {INSTALL}, or name your own folder as {FIELD}. "
             f"Embedded ({backend}): {each}",
         )

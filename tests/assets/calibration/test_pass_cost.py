@@ -101,10 +101,12 @@ def truth_of(**columns: object) -> TruthSet:
 def test_a_log_needs_arrivals_and_both_latencies() -> None:
     log = from_truth(truth_of())
     assert log.first_s[0] == pytest.approx(0.1) and log.tpot_s[0] == pytest.approx(0.1) and not log.noted_at_boundary
-    with pytest.raises(TruthError, match="request a has no arrival_ns"):
+    with pytest.raises(TruthError, match=r"f:1: request a has no arrival_ms; add column\(s\) arrival_ms: a replay"):
         from_truth(truth_of(arrival_ns=None))
+    with pytest.raises(TruthError, match="no arrival_ms; vllm_bench files may leave them out: write a log"):
+        from_truth(TruthSet("t", truth_of(arrival_ns=None).rows, "vllm_bench"))
     truth = truth_of()
-    with pytest.raises(TruthError, match="request a has no e2e"):
+    with pytest.raises(TruthError, match="request a has no e2e_ms"):
         from_truth(TruthSet("t", truth.rows[:1], "requests"))
     with pytest.raises(TruthError, match="no rows of single requests"):
         from_truth(TruthSet("t", [], "requests"))

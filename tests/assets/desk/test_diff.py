@@ -136,6 +136,7 @@ def test_the_command(cli: Cli, tiny: Path) -> None:  # noqa: F811
         assert cli("replay", tiny, "--json", *change).exit_code == 0
     first = json.loads(cli("sql", "SELECT min(run_id) AS r FROM runs", "--format", "json").stdout)["r"]
 
+    assert "Without HEAD it is the last run." in cli("diff", "--help").stdout
     assert cli("diff", first, first).exit_code == 0
     assert cli("diff", first, "nobody").exit_code == 2
     answer = cli("diff", first, "last")

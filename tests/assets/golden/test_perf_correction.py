@@ -38,7 +38,11 @@ def test_every_query_is_asked_after_every_observation(tmp_path: Path) -> None:
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
-    for text in ("{", "{}", '{"queries": [[1, 2, 3, 4, 5, 6]], "runs": []}'):
+    step = '{"observation": [1, 1, 0, 0, 0], "native_ms": 8, "wall_time_s": 1e400, "answers_ms": []}'
+    run = '{"options": %s, "native_answers_ms": [], "steps": [%s]}'
+    runs = (run % ("null", ""), run % ("[]", ""), run % ("{}", step))
+    junk = [f'{{"queries": [], "runs": [{each}]}}' for each in runs]
+    for text in (*junk, "[" * 100_000, "{", "{}", '{"queries": [[1, 2, 3, 4, 5, 6]], "runs": []}'):
         path.write_text(text)
         with pytest.raises(PerfDataError, match="no recorded corrections"):
             list(check_corrections(path))

@@ -87,6 +87,7 @@ def test_aliases_and_the_default_length(tmp_path: Path) -> None:
         (row(timestamp=1e308), "out_of_range", "timestamp"),
         (row(input_length=2**31), "out_of_range", "input_length"),
         (row(input_length=0), "non_positive", "input_length"),
+        (row(input_length=0, hash_ids=[]), "non_positive", "input_length"),
         (row(input_length=1025), "hash_count_mismatch", "hash_ids"),
         (row(input_tokens=601), "conflicting_fields", "input_tokens"),
         (row(output_token_ids=[1, 2]), "output_count_mismatch", "output_token_ids"),
@@ -136,6 +137,26 @@ def test_a_block_size_that_is_too_large_is_noticed(tmp_path: Path) -> None:
     rows = [row(input_length=32, hash_ids=[1, 2])] * 3
     assert any("block_size" in each for each in trace(tmp_path, *rows).warnings)
     assert trace(tmp_path, *rows, block_tokens=16).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "block", "said"),
+    [
+        (
+            (600, 700),
+            16,
+            r"traffic\.source\.block_size=16 \(--block-size .* is what was asked for, .* would fit 512: set",
+        ),
+        ((20_000, 3_000), None, r"512 tokens per hash id are usual in this format, .* would fit 10000 or more: set"),
+        ((150, 100), 16, r"would fit 75 to 99: set"),
+    ],
+)
+def test_ids_of_other_blocks_are_no_other_format(
+    tmp_path: Path, lengths: tuple[int, ...], block: int | None, said: str
+) -> None:
+    with pytest.raises(TraceError, match=said) as error:
+        trace(tmp_path, *(row(input_length=n, hash_ids=[1, 2]) for n in lengths), block_tokens=block)
+    assert "another format" not in str(error.value)
 
 
 def test_ids_are_64_bits_whatever_their_sign(tmp_path: Path) -> None:
@@ -212,7 +233,7 @@ def test_a_turn_stamped_before_its_predecessor_is_set_aside(tmp_path: Path) -> N
 
 def test_timestamps_may_be_absent_where_nobody_needs_them(tmp_path: Path) -> None:
     rows = [row(timestamp=None, output_length=i) for i in range(3)]
-    with pytest.raises(TraceError, match="3 x missing_field"):
+    with pytest.raises(TraceError, match=r"(?s)3 x missing_field.*no arrival times; use a traffic\.load of type"):
         trace(tmp_path, *rows)
     found = trace(tmp_path, *rows, needs_timestamps=False)
     assert found.output_tokens.tolist() == [0, 1, 2]

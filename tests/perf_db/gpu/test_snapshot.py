@@ -135,7 +135,7 @@ def corrected(stores: Any, **options: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("{", "not JSON"),
+        ("{", "is no snapshot: not JSON"),
         ({"identity": None}, "no section identity"),
         ({"format": 9}, "format 9; this version reads 1"),
         ({"corrections": {"options": {"x": 1}, "stores": {}}}, "corrections.options.x is no option"),
