@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from assets.desk.kv_peak import owners_of_peak
+from assets.desk.kv_peak import peaks
 from perf_db.store import Store
 
 # In place of what is asked of one pool.
@@ -32,7 +32,7 @@ def separate(run: Mapping[str, Any]) -> bool:
 
 
 def pool_lines(store: Store, run: Mapping[str, Any]) -> list[str]:
-    """Both pools, the transfers and whose the KV peak is; nothing where there is one pool."""
+    """Both pools, the transfers and the KV peaks; nothing where there is one pool."""
     if not separate(run):
         return []
     with store.connect() as con:
@@ -56,13 +56,11 @@ def pool_lines(store: Store, run: Mapping[str, Any]) -> list[str]:
                 "SELECT outcome, count(*) FROM handoffs WHERE run_id = ? GROUP BY outcome", [run["run_id"]]
             ).fetchall()
         )
-        owners = owners_of_peak(con, run)
-    most = run["peak_active_blocks"]
-    peak = f"KV peak       {most:,} blocks on one rank"
-    shares = [f"{role} pool, {most / blocks:.1%} of its {blocks:,}" for role, blocks in owners]
-    peak += f" ({'; '.join(shares)})" if shares else ""
-    if not owners:
+        fullest = [f"{role} {most:,} of {blocks:,} ({most / blocks:.1%})" for role, most, blocks in peaks(con, run)]
+    if not fullest:
+        peak = f"KV peak       {run['peak_active_blocks']:,} blocks on one rank"
         return ["pools         rows of passes were not kept", peak]
+    peak = f"KV peak       blocks on one rank: {' · '.join(fullest)}"
     lines = [
         f"{'pools' if role == 'prefill' else '':<14}{role}: {workers:,} worker{'s' if workers != 1 else ''} · busy "
         f"{_share(busy)} of the time · {_share(active)} of KV blocks in use while it is"
@@ -70,8 +68,8 @@ def pool_lines(store: Store, run: Mapping[str, Any]) -> list[str]:
         for role, workers, busy, active, held in pools
     ]
     if n:
-        said = f"{done:,} of {n:,} done · mean {_ms(mean)}, p99 {_ms(p99)}"
-        said += f", {_ms(link)} of it waiting for the link (last attempt, mean)"
+        said = f"{done:,} of {n:,} done · mean {_ms(mean)}, {_ms(link)} of it waiting for the link (last attempt)"
+        said += f" · p99 {_ms(p99)}"
         said += f" · {retries or 0:,} retries"
         said += "".join(f" · {ends[end]:,} {words}" for end, words in _ENDS.items() if ends.get(end))
         lines.append(f"transfers     {said}")

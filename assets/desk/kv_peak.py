@@ -1,4 +1,4 @@
-"""Whose the KV peak of a run is, where pools of two sizes have no share in common."""
+"""How full the KV pool of each role was at most, where pools of two sizes have no share in common."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     import duckdb
 
 
-def owners_of_peak(con: duckdb.DuckDBPyConnection, run: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Role and KV blocks of each pool one of whose ranks held the most blocks of the run.
+def peaks(con: duckdb.DuckDBPyConnection, run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """Role, most blocks in use on one rank and blocks of a rank, prefill first; of pools that ran a pass.
 
     None with one pool, whose share is metric `kv_usage`, and none where rows of passes were not kept.
 
@@ -21,9 +21,9 @@ def owners_of_peak(con: duckdb.DuckDBPyConnection, run: Mapping[str, Any]) -> li
     workers = json.loads(run["config_json"])["engine"]["workers"]
     if "aggregated" in workers:
         return []
-    peaks = con.execute(
-        "SELECT if(worker < ?, 'prefill', 'decode') AS role FROM passes WHERE run_id = ? "
-        "GROUP BY role HAVING max(active_blocks) = ? ORDER BY role DESC",
-        [workers["prefill"]["parallelism"]["replicas"], run["run_id"], run["peak_active_blocks"]],
+    found = con.execute(
+        "SELECT if(worker < ?, 'prefill', 'decode') AS role, max(active_blocks) FROM passes WHERE run_id = ? "
+        "GROUP BY role ORDER BY role DESC",
+        [workers["prefill"]["parallelism"]["replicas"], run["run_id"]],
     ).fetchall()
-    return [(role, workers[role]["kv_cache"]["capacity"]["blocks"]) for (role,) in peaks]
+    return [(role, most, workers[role]["kv_cache"]["capacity"]["blocks"]) for role, most in found]

@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.desk.anomalies import Anomaly, ask, claims
 from assets.desk.attribution import HANDOVER, PARTS
-from assets.desk.kv_peak import owners_of_peak
+from assets.desk.kv_peak import peaks
 from assets.desk.pair import Recorded
 from assets.desk.report import charts, series
 from assets.desk.report.page import Page
@@ -35,7 +35,7 @@ def run_page(side: Recorded) -> str:
             ).fetchall()
         }
         found = ask(con, run_id)
-        owners = owners_of_peak(con, run)
+        of_pools = peaks(con, run)
         times = {"": series.over_time(con, run_id)}
         shares = {name: {"": series.distribution(con, run_id, name)} for name in series.LATENCIES}
         passes = series.passes(con, run_id, run["n_passes"])
@@ -64,7 +64,7 @@ def run_page(side: Recorded) -> str:
     about = [f"{run['backend']} (profile {run['profile']})", served, f"run {run_id}", f"replay {run['replay_id'][:12]}"]
     page = Page(f"Run {run['name']}", " · ".join(part for part in about if part))
     _findings(page, found)
-    page.cards(_cards(run, figures, owners))
+    page.cards(_cards(run, figures, of_pools))
     page.heading("Latency")
     page.table(
         ["ms", *STATS],
@@ -131,9 +131,9 @@ def _pools(page: Page, pools: list[tuple[Any, ...]], ratio: tuple[Any, ...] | No
 
 
 def _cards(
-    run: dict[str, Any], figures: dict[tuple[str, str], float | None], owners: list[tuple[str, int]]
+    run: dict[str, Any], figures: dict[tuple[str, str], float | None], of_pools: list[tuple[str, int, int]]
 ) -> list[tuple[str, str]]:
-    kv_peak = ", ".join(f"{_share(run['peak_active_blocks'] / blocks)} ({role} pool)" for role, blocks in owners)
+    kv_peak = [(f"KV peak, {role} pool", _share(most / blocks)) for role, most, blocks in of_pools]
     cards = [
         ("completed requests", f"{run['n_completed']:,} of {run['n_requests']:,}"),
         ("passes", f"{run['n_passes']:,}"),
@@ -141,7 +141,7 @@ def _cards(
         ("output tokens/s", _number(figures.get(("output_throughput", "mean")))),
         ("input tokens/s", _number(figures.get(("input_throughput", "mean")))),
         ("preemptions", f"{run['n_preemptions']:,}"),
-        ("KV peak", kv_peak or _share(figures.get(("kv_usage", "peak")))),
+        *(kv_peak or [("KV peak", _share(figures.get(("kv_usage", "peak"))))]),
         ("prefix reuse", _share(figures.get(("prefix_reuse", "max")))),
     ]
     good, submitted = figures.get(("goodput", "completed")), figures.get(("requests", "submitted"))

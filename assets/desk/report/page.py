@@ -19,7 +19,7 @@ pre { background: #fff; border: 1px solid #dce3e8; border-radius: 6px; padding: 
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 10px; }
 .card { background: #fff; border: 1px solid #dce3e8; border-radius: 6px; padding: 8px 12px; }
 .card .what { color: #5c7080; font-size: 12px; }
-.card .figure { font-size: 18px; font-weight: 600; white-space: nowrap; }
+.card .figure { font-size: 18px; font-weight: 600; overflow-wrap: anywhere; }
 .grid { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 12px; }
 @media (max-width: 900px) { .grid { grid-template-columns: minmax(0, 1fr); } }
 .chart { background: #fff; border: 1px solid #dce3e8; border-radius: 6px; padding: 4px; overflow: hidden; }

@@ -11,7 +11,7 @@ import pytest
 from assets.checks import check_run
 from assets.desk.anomalies import examine
 from assets.desk.diff import diff_runs
-from assets.desk.kv_peak import owners_of_peak
+from assets.desk.kv_peak import peaks
 from assets.desk.pair import Recorded
 from assets.desk.report.of_run import run_page
 from assets.desk.text import diff_text
@@ -62,17 +62,20 @@ def run(root: Path, content: dict[str, Any], profile: str) -> str:
     return str(run_replay(load_run_config(content | {"profile": profile}), open_store(root), base=root).run["run_id"])
 
 
-def test_the_page_names_the_pool_of_the_kv_peak(tmp_path: Path) -> None:
+def test_the_page_has_the_kv_peak_of_each_pool(tmp_path: Path) -> None:
     run_id = run(tmp_path, POOLS, "parity")
     side = Recorded.of_store(open_store(tmp_path), run_id)
     with open_store(tmp_path).connect() as con:
         assert con.execute("SELECT count(*) FROM metrics WHERE metric = 'kv_usage'").fetchone() == (0,)
-        assert owners_of_peak(con, side.run) == [("decode", 70)]
+        found = peaks(con, side.run)
         both = con.execute(
             "SELECT max(active_blocks) FILTER (worker < 2), max(active_blocks) FILTER (worker = 2) FROM passes"
         ).fetchone()
     assert both is not None and both[0] < both[1] == side.run["peak_active_blocks"]
-    assert f">{both[1] / 70:.1%} (decode pool)<" in run_page(side)
+    assert found == [("prefill", both[0], 60), ("decode", both[1], 70)]
+    page = run_page(side)
+    for role, most, blocks in found:
+        assert f'KV peak, {role} pool</div><div class="figure">{most / blocks:.1%}<' in page
 
 
 def broken(root: Path, run_id: str) -> set[str]:
