@@ -13,7 +13,6 @@ import numpy as np
 
 from assets import synthetic
 from assets.constants_origin import origins
-from assets.constants_origin import warnings as foreign_constants
 from assets.ingest import Quarantine, Trace, TraceError, read_trace
 from assets.pricing import Pricing, price_deployment
 from assets.quarantine_limits import Verdict, judge
@@ -94,13 +93,10 @@ def prepare(config: RunConfig, *, base: Path, progress: Progress | None = None, 
     if verdict.warned:
         inputs = replace(inputs, warnings=(*inputs.warnings, verdict.warned))
     _insist_that_prompts_fit(inputs)
-    if constants := origins(config, base):
-        inputs = replace(
-            inputs,
-            provenance={**inputs.provenance, "constants": constants},
-            warnings=(*inputs.warnings, *foreign_constants(config, base)),
-        )
-    return replace(inputs, pricing=pricing, warnings=inputs.warnings + pricing.warnings)
+    constants, foreign = origins(config, base)
+    if constants:
+        inputs = replace(inputs, provenance={**inputs.provenance, "constants": constants})
+    return replace(inputs, pricing=pricing, warnings=inputs.warnings + foreign + pricing.warnings)
 
 
 def verdict_on(config: RunConfig, inputs: Inputs) -> Verdict:

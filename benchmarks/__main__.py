@@ -56,7 +56,8 @@ def main(
     """Measure SECTIONS (default: all) and write a report.
 
     \b
-    engines  both engines turn about on workloads a, b, c, d, e, f, ngram, mtp8, g, g1600, h
+    engines  both engines turn about on workloads a, b, c, d, d64, e, f, ngram, mtp8, g,
+             g1600, h
     growth   cost against concurrency, the length of a trace and the size of separate pools
     startup  compilation, --help, a small replay
     large    ten million requests to disk

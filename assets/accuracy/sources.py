@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.accuracy.importers import About
 from assets.accuracy.truth import COLUMNS, TruthError, TruthSet
+from perf_db.gpu.names import nearest_first
 
 if TYPE_CHECKING:
     from assets.calibration.request_log import Prefixes
-    from assets.calibration.snapshot import Snapshot
     from sim.spec import EngineSpec
 
 _WHOLE = ("tp", "concurrency")
@@ -49,8 +48,7 @@ def filter_of(given: Sequence[str]) -> Callable[[Mapping[str, Any]], bool] | Non
         if not name or "=" not in text:
             raise TruthError(f"--where {text}: write COLUMN=VALUE or COLUMN!=VALUE with a column of ground_truth")
         if name not in COLUMNS:
-            near = get_close_matches(name, COLUMNS)
-            columns = ", ".join([*near, *(each for each in COLUMNS if each not in near)])
+            columns = ", ".join(nearest_first(name, COLUMNS))
             raise TruthError(f"--where {text}: {name!r} is no column of ground_truth; there are: {columns}")
         wanted.append((name, value, not unlike))
     if not wanted:
@@ -78,27 +76,6 @@ def engine_of(path: Path) -> tuple[EngineSpec, dict[str, Any]]:
             "configuration of an aggregated deployment"
         )
     return spec, identity_of(config, config.worker)
-
-
-def snapshot_of(path: Path) -> Snapshot:
-    """The constants to predict with.
-
-    Raises:
-        TruthError: the file is no snapshot, or none that a calibration made.
-    """
-    from assets.calibration.snapshot import load
-
-    try:
-        return load(path)
-    except TruthError as error:
-        if not isinstance(error.__cause__, ValueError):
-            raise
-        with open(path, encoding="utf-8", errors="replace") as file:
-            first = file.readline(81).rstrip()[:80]
-        raise TruthError(
-            f"{path}: is no snapshot: that is JSON, and this begins with {first!r}; give the file that tracemill "
-            "calibrate LOG --deployments RUN.yaml -o FILE wrote"
-        ) from error
 
 
 def on_clock_of(spec: EngineSpec, truth: TruthSet) -> EngineSpec:

@@ -129,14 +129,20 @@ def load(path: Path) -> Snapshot:
         TruthError: the file is no snapshot, or none that a calibration made.
         OSError: it cannot be read.
     """
+    text = ""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(text)
     except FileNotFoundError as error:
         raise TruthError(
             f"{path}: no such file; make a snapshot with tracemill calibrate LOG --deployments RUN.yaml -o {path}"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise TruthError(f"{path}: no JSON ({error}); make the snapshot again") from error
+        begins = f", it begins with {text[:80].splitlines()[0]!r}" if text.strip() else ""
+        raise TruthError(
+            f"{path}: is no snapshot: no JSON ({error}){begins}; give the file that tracemill calibrate LOG "
+            "--deployments RUN.yaml -o FILE wrote"
+        ) from error
     absent = [name for name in SECTIONS if not isinstance(found, dict) or not isinstance(found.get(name), Mapping)]
     if absent:
         raise TruthError(f"{path}: no section {', '.join(absent)}; a snapshot has {', '.join(SECTIONS)}")

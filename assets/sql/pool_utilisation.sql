@@ -47,9 +47,9 @@ worked AS (
         o.role,
         count(*)                                                                        AS n_passes,
         sum(p.end_ns - p.start_ns)                                                      AS busy_ns,
-        sum(p.n_running * (p.end_ns - p.start_ns)::HUGEINT)                                      AS running_ns,
-        sum(p.n_waiting * (p.end_ns - p.start_ns)::HUGEINT)                                      AS waiting_ns,
-        sum(p.active_blocks * (p.end_ns - p.start_ns)::HUGEINT)                                  AS active_ns,
+        sum(p.n_running * (p.end_ns - p.start_ns)::HUGEINT)                             AS running_ns,
+        sum(p.n_waiting * (p.end_ns - p.start_ns)::HUGEINT)                             AS waiting_ns,
+        sum(p.active_blocks * (p.end_ns - p.start_ns)::HUGEINT)                         AS active_ns,
         sum((p.active_blocks + p.cached_blocks + p.free_blocks) * (p.end_ns - p.start_ns)::HUGEINT) AS block_ns,
         sum(p.prefill_tokens)                                                           AS prompt_tokens,
         sum(p.n_tokens)                                                                 AS output_tokens
@@ -79,11 +79,11 @@ SELECT
     o.gpus,
     w.n_passes,
     w.busy_ns / (w.n_passes * 1e6)                      AS pass_ms,
-    w.busy_ns / (o.ranks * o.end_ns::HUGEINT)                    AS busy_share,
-    w.running_ns / (o.ranks * o.end_ns::HUGEINT)                 AS mean_running,
-    w.waiting_ns / (o.ranks * o.end_ns::HUGEINT)                 AS mean_waiting,
+    w.busy_ns / (o.ranks * o.end_ns::HUGEINT)           AS busy_share,
+    w.running_ns / (o.ranks * o.end_ns::HUGEINT)        AS mean_running,
+    w.waiting_ns / (o.ranks * o.end_ns::HUGEINT)        AS mean_waiting,
     w.active_ns / nullif(w.block_ns, 0)                 AS active_share,
-    h.block_ns / (o.ranks * o.blocks * o.end_ns::HUGEINT)        AS held_share,
+    h.block_ns / (o.ranks * o.blocks * o.end_ns::HUGEINT) AS held_share,
     w.prompt_tokens * 1e9 / o.end_ns                    AS prompt_tokens_per_s,
     w.output_tokens * 1e9 / o.end_ns                    AS output_tokens_per_s
 FROM pools o

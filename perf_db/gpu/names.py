@@ -20,6 +20,13 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     return [other for share, other in sorted(like, key=lambda each: -each[0]) if share >= LIKE][:count]
 
 
+def nearest_first(name: str, known: Iterable[str]) -> list[str]:
+    """All names, those like `name` in front."""
+    known = list(known)
+    close = nearest(name, known)
+    return [*close, *(each for each in known if each not in close)]
+
+
 def unknown(kind: str, name: str, known: Iterable[str], everything: str) -> str:
     """Message for a name nobody knows; `everything` says how to list all of them."""
     known = sorted(set(known))

@@ -42,10 +42,10 @@ def accuracy(
     the engine of --deployments. Rows without a prediction are counted with the reason.
     """
     from assets.accuracy.drift import check, drift_text
-    from assets.accuracy.sources import engine_of, snapshot_of
+    from assets.accuracy.sources import engine_of
     from assets.accuracy.study import evaluate, stored, write_files
     from assets.accuracy.text import constants_text, report_text
-    from assets.calibration.snapshot import fitted_to_another
+    from assets.calibration.snapshot import fitted_to_another, load
     from assets.views import open_store
 
     store = open_store(warehouse_root(root))
@@ -55,7 +55,7 @@ def accuracy(
         return
     if drift and snapshot_file is None:
         raise click.BadParameter("needs the --snapshot to hold the errors against", param_hint="--drift")
-    snapshot = None if snapshot_file is None else snapshot_of(snapshot_file)
+    snapshot = None if snapshot_file is None else load(snapshot_file)
     if not path.is_file():
         study = stored(store, truth)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,11 +148,12 @@ def _constants(
 
 
 def _insist_on_constants(option: str, given: tuple[str, ...], known: tuple[str, ...]) -> None:
+    from perf_db.gpu.names import nearest_first
+
     for text in given:
         name = text.partition("=")[0]
         if name not in known:
-            near = get_close_matches(name, known) or [each for each in known if name and each.startswith(name)]
-            names = ", ".join([*near, *(each for each in known if each not in near)])
+            names = ", ".join(nearest_first(name, known))
             raise click.BadParameter(f"{text}: no constant is called {name!r}; there are: {names}", param_hint=option)
 
 
